@@ -14,7 +14,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,blocks.py clip.py columns.py json_objects.py kernel.py pack.py rows.py value_heads.py record.pxd) kv/feed_rows.py kv/log_kernel.py wire/mayfly/bursts.py)
+COMPILED := $(addprefix src/braidlog/,$(addprefix codec/batch/,kernel.py record_slice.py rows.py schema_ids.py record.pxd) $(addprefix codec/columns/,arrow_to_records.py column_blocks.py json_to_arrow.py records_to_arrow.py) kv/feed/feed_rows.py kv/replicated/log_kernel.py wire/mayfly/bursts.py)
 $(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip

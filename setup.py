@@ -10,23 +10,23 @@ from setuptools import setup
 from setuptools.extension import Extension
 
 COMPILED = (
-    "codec.blocks",
-    "codec.clip",
-    "codec.columns",
-    "codec.json_objects",
-    "codec.kernel",
-    "codec.pack",
-    "codec.rows",
-    "codec.value_heads",
-    "kv.feed_rows",
-    "kv.log_kernel",
+    "codec.batch.kernel",
+    "codec.batch.record_slice",
+    "codec.batch.rows",
+    "codec.batch.schema_ids",
+    "codec.columns.arrow_to_records",
+    "codec.columns.column_blocks",
+    "codec.columns.json_to_arrow",
+    "codec.columns.records_to_arrow",
+    "kv.feed.feed_rows",
+    "kv.replicated.log_kernel",
     "wire.mayfly.bursts",
 )
 KERNEL = [
     Extension(
         f"braidlog.{name}",
         [f"src/braidlog/{name.replace('.', '/')}.py"],
-        depends=["src/braidlog/codec/record.pxd"],
+        depends=["src/braidlog/codec/batch/record.pxd"],
         extra_compile_args=["-O3", "-g0"],  # Python was built with -g: a third of the time a compiler takes
     )
     for name in COMPILED

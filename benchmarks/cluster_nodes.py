@@ -21,8 +21,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
-from braidlog.server.etcd.member import stop_member
+from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER
+from braidlog.server.etcd.etcd_process import stop_member
 from braidlog.testing.server import ServerProcess, hold_port
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.connection import ClientConnection

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from benchmarks import doors
 from benchmarks.kafka import NOW_MS, QUIET, SECONDS_MAX, produce_request
 from benchmarks.load import Frames, Line, percentile
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.testing.server import ServerProcess
 
 SLOWDOWN_MAX: Final = 1.5

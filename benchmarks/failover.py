@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.cluster_nodes import NUMBERS, Cluster, PartitionState, RunningNodes, ask
 from benchmarks.measure import spread
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.wire.kafka.messages import data as kafka
 

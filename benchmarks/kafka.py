@@ -30,7 +30,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from benchmarks.load import RECEIVE_BYTES, Frames, Line, percentile
 from benchmarks.measure import Spread, interleave, ratios, spread
 from benchmarks.peers.kafka import KafkaPeer
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka

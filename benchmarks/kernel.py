@@ -20,8 +20,9 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-from braidlog.codec import columns, kernel, records
-from braidlog.codec.arrow import COLUMN_NAMES, PieceBuilder, Pieces
+from braidlog.codec.batch import kernel, records
+from braidlog.codec.columns import records_to_arrow
+from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, Pieces
 
 BOUND = 1 << 28
 
@@ -126,7 +127,7 @@ def main() -> None:
         "million records/s, median (min..max)"
     )
     if kernel.COMPILED:
-        measure(twin_of(kernel, columns), "compiled", options)
+        measure(twin_of(kernel, records_to_arrow), "compiled", options)
     else:
         print("compiled: not built here")
     measure(twin_of(load_plain("kernel"), load_plain("columns")), "plain", options)

@@ -33,7 +33,7 @@ from benchmarks.peers import redis
 from benchmarks.peers.redis_cluster import RedisCluster, missing, slot_of
 from braidlog import connect
 from braidlog.client.blocking import Client
-from braidlog.kv.slots import slot_of as our_slot_of
+from braidlog.kv.replicated.slots import slot_of as our_slot_of
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request

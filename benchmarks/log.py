@@ -23,8 +23,8 @@ import uvloop
 
 from benchmarks.measure import interleave, ratios, seconds, spread, verdict
 from braidlog import Log, StorageFault
-from braidlog.codec.records import encode_batch
-from braidlog.storage.log import Topic
+from braidlog.codec.batch.records import encode_batch
+from braidlog.storage.embedded_log import Topic
 
 MB = 1_000_000
 NOW_MS = 1_700_000_000_000
@@ -284,7 +284,7 @@ def bench_open(parent: str, sizes: list[float]) -> None:
 _READER = """
 import sys, time, resource
 from braidlog import Log
-from braidlog.storage.log import READ_BYTES
+from braidlog.storage.embedded_log import READ_BYTES
 log = Log(sys.argv[1])
 topic = log.topic("t")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

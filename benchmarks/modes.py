@@ -18,7 +18,7 @@ from benchmarks import doors, kv
 from benchmarks.comparison import Asked, Question, Sample
 from benchmarks.kafka import NOW_MS, make_topic, produce_request
 from benchmarks.load import Frames, Line, Marks
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.settings import Flush
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.rustlog import messages as rustlog

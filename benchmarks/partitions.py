@@ -21,12 +21,12 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.partition.closing import close_idle
-from braidlog.server.compose import Server
 from braidlog.server.config import load_config
-from braidlog.server.process_memory import resident_bytes
+from braidlog.server.node import Server
+from braidlog.server.process.process_memory import resident_bytes
 from braidlog.wire.dialect import dialects
 
 SLICE = 500

@@ -16,23 +16,23 @@ from pathlib import Path
 import uvloop
 
 from benchmarks.measure import spread
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.replicated import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message, Tick
 from braidlog.replication.ready import Apply, Done, Proposal
-from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
-from braidlog.server.listener import Listener
+from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.net.listener import Listener
+from braidlog.server.net.memory_budget import Budget
 from braidlog.server.peers.replica_fetch import PeerMessage, ReplicaPeers
-from braidlog.server.world import LoopWorld
 from braidlog.storage.files import OsDisk
 from braidlog.storage.group_commit import Flusher
-from braidlog.storage.partition import PartitionLog, create_partition
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment_files import Identity
+from braidlog.storage.log.partition_log import PartitionLog, create_partition
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.segment.segment_files import Identity
 
 MB = 1_000_000
 LEADER = 1

@@ -11,8 +11,9 @@ from typing import Any
 
 import fastavro
 
-from braidlog.registry import avro, avro_columns
-from braidlog.registry.proto_columns import MessageColumns
+from braidlog.registry.avro import columns
+from braidlog.registry.avro import schema as avro
+from braidlog.registry.protobuf.columns import MessageColumns
 from braidlog.registry.schemas import ProtobufSchema
 
 ROWS = 50_000
@@ -56,8 +57,8 @@ def avro_values() -> None:
         fastavro.schemaless_writer(out, schema, {**row, "tags": ["a", "b"]})
         values.append(out.getvalue())
     ours, evolved = root(FIELDS), root([*FIELDS, NEW])
-    same = avro_columns.decoder(ours, ours, avro_columns.column_type(ours))
-    other = avro_columns.decoder(evolved, ours, avro_columns.column_type(evolved))
+    same = columns.decoder(ours, ours, columns.column_type(ours))
+    other = columns.decoder(evolved, ours, columns.column_type(evolved))
     cost("avro, columns", lambda: same(values))
     cost("avro, columns of a schema that evolved", lambda: other(values))
     bare = [each for each in values if each is not None]

@@ -18,16 +18,16 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, PIECE_BYTES, encode_entry
-from braidlog.cluster.etcd.images import IMAGES_KEPT
+from braidlog.cluster.etcd.etcd_store import COMPACT_TICKS, TICK_SECONDS
+from braidlog.cluster.etcd.image_snapshots import IMAGES_KEPT
 from braidlog.cluster.etcd.presence import LEASE_SECONDS, RENEWALS
-from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS
-from braidlog.cluster.events import AssignPartition, ChangeLeader, CreateTopic, Event, FolderMade, RegisterNode
-from braidlog.cluster.image import Image
-from braidlog.cluster.local import SNAPSHOT_EVERY
-from braidlog.cluster.store import Entry
+from braidlog.cluster.metadata.events import AssignPartition, ChangeLeader, CreateTopic, Event, FolderMade, RegisterNode
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.local_store import SNAPSHOT_EVERY
+from braidlog.cluster.metadata.metadata_store import Entry
 from braidlog.model.settings import TopicSettings
-from braidlog.replication.election import fenced
-from braidlog.replication.registration import Life
+from braidlog.replication.control.election import fenced
+from braidlog.replication.control.incarnation import Life
 from braidlog.replication.replica_state import QUIET_WAIT_MS_MAX
 from braidlog.wire.kafka.compiler import read_message, write_message
 from braidlog.wire.kafka.messages.data import (

@@ -9,7 +9,7 @@ import msgspec
 import braidlog
 from benchmarks.kafka import NOW_MS, make_topic
 from benchmarks.load import Frames, Line
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
 

@@ -24,9 +24,9 @@ from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import BatchWriter, Section
 from braidlog.client.engine.retry import Policy
 from braidlog.client.schemes import make_driver, parse_url
-from braidlog.codec.arrow import PieceBuilder, Pieces
-from braidlog.codec.kernel import encode_records
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.kernel import encode_records
+from braidlog.codec.batch.records import encode_batch
+from braidlog.codec.columns.arrow import PieceBuilder, Pieces
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
 

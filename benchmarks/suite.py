@@ -47,7 +47,7 @@ from benchmarks.kafka import NOW_MS, OURS, Contender, consume, make_topic, produ
 from benchmarks.load import RECEIVE_BYTES, Cores, Frames, Line, cpu_seconds, percentile, placed
 from benchmarks.measure import busy_share
 from benchmarks.peers import redis
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.settings import Flush
 from braidlog.wire.rustlog import messages as rustlog
 from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient

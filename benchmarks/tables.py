@@ -18,13 +18,13 @@ from benchmarks import doors
 from benchmarks.kafka import NOW_MS, QUIET, SECONDS_MAX, produce_request
 from benchmarks.load import Frames, Line, percentile
 from braidlog.client.blocking import connect
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.settings import TableForm
+from braidlog.storage.compaction.compaction_merge import Source
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.storage.files import OsDisk
-from braidlog.storage.key_rewriting import Source
-from braidlog.storage.log import Log, Topic
 from braidlog.tables.plan import Part, Plan, TablePlace
-from braidlog.tables.turning import turn
+from braidlog.tables.table_writer import turn
 from braidlog.testing.server import ServerProcess
 
 ROWS_TARGET: Final = 1_000_000

@@ -19,16 +19,16 @@ from types import FrameType
 from unittest import mock
 
 import braidlog
-from braidlog.codec.records import encode_batch
-from braidlog.server import world
-from braidlog.server.compose import Server
+from braidlog.codec.batch.records import encode_batch
+from braidlog.server import event_loop_runtime
 from braidlog.server.config import load_config
+from braidlog.server.node import Server
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
 
 SOURCE = str(Path(braidlog.__file__).parent) + "/"
 TOPIC = "traced"
-WARM_REQUESTS = 2 * world.LONE_SYNCS_MIN
+WARM_REQUESTS = 2 * event_loop_runtime.LONE_SYNCS_MIN
 TRACED_REQUESTS = 10
 VERSION = 9
 LENGTH_BYTES = 4
@@ -58,7 +58,7 @@ async def produce_traced(folder: Path, synced: dict[str, float]) -> Counter[str]
     server = Server(load_config(None, {}, flags).config)
     with ExitStack() as stack:
         for name, value in synced.items():
-            stack.enter_context(mock.patch.object(world, name, value))
+            stack.enter_context(mock.patch.object(event_loop_runtime, name, value))
         threading.setprofile(trace.note)  # of threads that are started from here on
         stack.callback(threading.setprofile, None)
         await server.start()

@@ -11,23 +11,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 VIOLATIONS = {
-    "layers": ("storage/segment.py", "braidlog.broker.topics"),
+    "layers": ("storage/segment/segment.py", "braidlog.broker.topics"),
     "pure-dialects": ("wire/contract.py", "socket"),
     "services-in-no-dialect": ("coordinator/offsets.py", "asyncio"),
-    "adapters-ask-services": ("adapters/flux/handlers.py", "braidlog.storage.partition"),
-    "logs-behind-partitions": ("coordinator/journal.py", "braidlog.storage.partition"),
+    "adapters-ask-services": ("adapters/flux/handlers.py", "braidlog.storage.log.partition_log"),
+    "logs-behind-partitions": ("coordinator/journal.py", "braidlog.storage.log.partition_log"),
     "no-sibling-dialects": ("wire/mlog/messages.py", "braidlog.wire.flux"),
     "no-sibling-adapters": ("adapters/mlog/handlers.py", "braidlog.adapters.flux"),
-    "client-speaks-to-any-server": ("client/session.py", "braidlog.storage.log"),
-    "server-needs-no-client": ("server/listener.py", "braidlog.client.session"),
+    "client-speaks-to-any-server": ("client/session.py", "braidlog.storage.embedded_log"),
+    "server-needs-no-client": ("server/net/listener.py", "braidlog.client.session"),
     "pipeline-is-a-client": ("spark/topic_source.py", "braidlog.broker.topics"),
-    "console-is-a-client": ("console/app.py", "braidlog.server.listener"),
-    "tools-work-offline": ("tools/doctor.py", "braidlog.partition.fetch"),
+    "console-is-a-client": ("console/app.py", "braidlog.server.net.listener"),
+    "tools-work-offline": ("tools/doctor.py", "braidlog.partition.fetch.fetch"),
     "pure-bytes": ("codec/varint.py", "threading"),
-    "one-door-to-the-disk": ("storage/segment_files.py", "pathlib"),
-    "the-stores-log-is-a-port": ("kv/store.py", "braidlog.storage.files"),
+    "one-door-to-the-disk": ("storage/segment/segment_files.py", "pathlib"),
+    "the-stores-log-is-a-port": ("kv/engine/store.py", "braidlog.storage.files"),
     "decisions-without-disks": ("replication/__init__.py", "random"),
-    "the-store-behind-the-same-door": ("kv/hlc.py", "time"),
+    "the-store-behind-the-same-door": ("kv/engine/hybrid_clock.py", "time"),
 }
 """For each contract a file and what it must not import."""
 

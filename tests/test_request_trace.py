@@ -12,5 +12,9 @@ from tests.request_trace import BY_THE_FLUSHER, ON_THE_LOOP, produce_traced
 )
 def test_a_produce_passes_few_files(tmp_path: Path, synced: dict[str, float], files_max: int) -> None:
     entered = asyncio.run(produce_traced(tmp_path / "data", synced))
-    assert {"adapters/kafka/producing.py", "partition/append.py", "storage/durability.py"} <= set(entered)
+    assert {
+        "adapters/kafka/records/produce_requests.py",
+        "partition/produce/append.py",
+        "storage/log/durability.py",
+    } <= set(entered)
     assert len(entered) <= files_max, sorted(entered)

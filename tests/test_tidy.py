@@ -268,9 +268,9 @@ def test_links_of_all_pages_lead_somewhere() -> None:
 
 
 def test_a_missing_file_is_noticed() -> None:
-    assert missing("see `storage/attic.py` and `storage/partition.py`", frozenset(("storage/partition.py",))) == [
-        "storage/attic.py"
-    ]
+    assert missing(
+        "see `storage/attic.py` and `storage/log/partition_log.py`", frozenset(("storage/log/partition_log.py",))
+    ) == ["storage/attic.py"]
 
 
 # ── Steps give the same twice ─────────────────────────────────────────────────────────────────────────────────────────────────

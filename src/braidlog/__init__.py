@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
     from braidlog.model.record import NewRecord, Record
     from braidlog.model.settings import Flush, TopicSettings
-    from braidlog.storage.log import Log, Topic
+    from braidlog.storage.embedded_log import Log, Topic
 
 __version__ = metadata.version("braidlog")
 
@@ -41,7 +41,7 @@ _HOMES = {
     "Compression": "braidlog.codec.compression",
     "ConnectError": "braidlog.client.errors",
     "Flush": "braidlog.model.settings",
-    "Log": "braidlog.storage.log",
+    "Log": "braidlog.storage.embedded_log",
     "NewRecord": "braidlog.model.record",
     "NoAnswerError": "braidlog.client.errors",
     "ProtocolError": "braidlog.model.errors",
@@ -52,7 +52,7 @@ _HOMES = {
     "RefusedError": "braidlog.client.errors",
     "SignInError": "braidlog.client.errors",
     "StorageFault": "braidlog.model.errors",
-    "Topic": "braidlog.storage.log",
+    "Topic": "braidlog.storage.embedded_log",
     "TopicSettings": "braidlog.model.settings",
     "UnknownOutcomeError": "braidlog.client.errors",
     "UnsupportedError": "braidlog.client.errors",

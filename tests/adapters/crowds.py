@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.adapters.largest import PARTITIONS, WIDE, Large
 
-from braidlog.coordinator.holdings import StateLimits
+from braidlog.coordinator.state_limits import StateLimits
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.flux import messages as f

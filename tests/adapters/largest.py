@@ -10,9 +10,9 @@ from tests.adapters.kafka import largest as kafka
 from tests.adapters.kafka.client import TIME_MS
 from tests.adapters.kafka.client import Client as KafkaClient
 
+from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import encode_batch
-from braidlog.kv.scanning import LOOKED_AT_MAX
+from braidlog.kv.engine.key_scan import LOOKED_AT_MAX
 from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus import requests as r

@@ -7,7 +7,7 @@ from tests.broker.three_nodes import OWN
 
 from braidlog.adapters.contract import Adapter, Connection, answer_of
 from braidlog.model.errors import BrokerError
-from braidlog.server.doors import make_adapter
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
 from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.rows import Message

@@ -13,11 +13,11 @@ from tests.model.manual_world import Job
 from braidlog.adapters.contract import answer_of
 from braidlog.broker.forwarding import Call
 from braidlog.broker.topic_leaders import SERVED_SECONDS_MAX
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.model.errors import NothingDoneError, NotLeaderError, Reason
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.replicas import ReplicaInfo, Replicas
-from braidlog.server.doors import make_adapter
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.flux import messages as fm
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import Request

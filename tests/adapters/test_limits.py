@@ -9,10 +9,10 @@ import pytest
 from tests.broker.node import Node
 
 from braidlog.adapters.contract import answer_of
-from braidlog.codec.records import encode_batch
-from braidlog.coordinator.holdings import Holdings, StateKind, StateLimits
+from braidlog.codec.batch.records import encode_batch
+from braidlog.coordinator.state_limits import Holdings, StateKind, StateLimits
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.doors import make_adapter
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.cursus.batch import Batch, BatchRecord
 from braidlog.wire.flux import messages as flux

@@ -16,9 +16,9 @@ from tests.adapters.kafka.largest import oldest_sampled
 from tests.adapters.largest import Large, largest, older, operations, prepare
 from tests.adapters.loop_turns import Cost, MeasuredNode
 
-from braidlog.adapters.kafka.fetching import WANTED_BYTES
-from braidlog.codec.records import encode_batch
-from braidlog.server.pending_requests import WAITING_BYTES
+from braidlog.adapters.kafka.records.fetch_requests import WANTED_BYTES
+from braidlog.codec.batch.records import encode_batch
+from braidlog.server.net.pending_requests import WAITING_BYTES
 from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.cursus.requests import GroupStatus
 from braidlog.wire.dialect import dialects

@@ -20,11 +20,11 @@ from braidlog.adapters.contract import answer_of
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import MAKING_MS
 from braidlog.adapters.routing import SECONDS_USUAL, Denied, Route
-from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
-from braidlog.cluster.events import FenceNode
+from braidlog.cluster.metadata.events import FenceNode
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.doors import make_adapter
+from braidlog.security.authorization import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.cursus import requests as cursus
 from braidlog.wire.cursus.batch import Spelling
 from braidlog.wire.cursus.messages import BY_REQUEST, Request

@@ -23,11 +23,11 @@ from tests.adapters.rustlog.folders import write_topic
 from tests.waiting import until
 
 import braidlog
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.server.config import ListenersConfig, ServerConfig
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
 from braidlog.wire.rustlog import messages as m

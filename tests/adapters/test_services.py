@@ -5,7 +5,7 @@ from typing import get_type_hints
 import pytest
 
 from braidlog.broker.services import Services
-from braidlog.server.doors import adapter_class
+from braidlog.server.adapters import adapter_class
 from braidlog.wire.dialect import dialects
 
 

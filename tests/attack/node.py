@@ -17,14 +17,14 @@ from typing import Any
 from tests.attack.unsynced import Notebook
 
 from braidlog.cli import main
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch.header import BatchHeader
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.partition.partition import Partition
-from braidlog.server.world import LoopWorld
+from braidlog.server.event_loop_runtime import LoopWorld
 from braidlog.storage.files import OsDisk, OsFile
-from braidlog.storage.partition import Appended, PartitionLog
-from braidlog.storage.transactions import TransactionIndex
+from braidlog.storage.log.partition_log import Appended, PartitionLog
+from braidlog.storage.state.transaction_index import TransactionIndex
 
 FOLDER = "ATTACK_FOLDER"
 ASIDE = "ATTACK_ASIDE"

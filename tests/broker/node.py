@@ -7,28 +7,28 @@ from typing import Any, Final, cast
 
 from tests.model.manual_world import ManualWorld
 
-from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.replica_moves import Removed
 from braidlog.broker.services import Services, lone_node, open_services
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.holdings import Holdings
-from braidlog.coordinator.named_producers import NamedProducers
 from braidlog.coordinator.offsets import Offsets
-from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
-from braidlog.coordinator.staging import Staging
-from braidlog.coordinator.transactions import Transactions
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.transactions.named_producers import NamedProducers
+from braidlog.coordinator.transactions.pending_commits import PendingCommits
+from braidlog.coordinator.transactions.staged_batches import Staging
+from braidlog.coordinator.transactions.transactions import Transactions
+from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.append import Acks
 from braidlog.partition.opening import open_beside
 from braidlog.partition.partition import Partition
-from braidlog.partition.replicated import summary_of
+from braidlog.partition.produce.append import Acks
+from braidlog.partition.replica_runner import summary_of
 from braidlog.replication.ready import DropAbove
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import Appended, PartitionLog
+from braidlog.security.authorization import Authorize
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import Appended, PartitionLog
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.wire.kafka.consumer import ConsumerMetadata

@@ -4,7 +4,7 @@ import pytest
 from tests.broker.node import Node
 from tests.broker.three_nodes import three_nodes
 
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.model.errors import BrokerError
 
 

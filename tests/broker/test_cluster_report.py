@@ -5,9 +5,9 @@ from tests.cluster.topics import placed
 
 from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.topics import Placed
-from braidlog.cluster import events as e
-from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC
-from braidlog.model import report as r
+from braidlog.cluster.metadata import events as e
+from braidlog.kv.replicated.slots import KEY_LOGS, LOG_TOPIC
+from braidlog.model.reporting import node_report as r
 from braidlog.replication.assignment import Assignment
 
 

@@ -17,9 +17,9 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.groups.messages import Joining
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.snapshots import Snapshot
-from braidlog.coordinator.transaction import Producing
-from braidlog.model.stages import stage_name
+from braidlog.coordinator.snapshot_store import Snapshot
+from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.model.stage_ids import stage_name
 from braidlog.testing.faults import Operation
 
 Fact = tuple[str, ...]

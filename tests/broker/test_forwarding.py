@@ -11,7 +11,7 @@ from tests.refusals import refused_with
 
 from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.forwarding import HOLD_SECONDS, LOOK_SECONDS, Call
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.model.errors import (
     BrokerError,
     ElsewhereError,
@@ -20,9 +20,9 @@ from braidlog.model.errors import (
     NotLeaderError,
     Reason,
 )
-from braidlog.model.metrics import TABLE
-from braidlog.model.report import EtcdReport
-from braidlog.server.doors import make_adapter
+from braidlog.model.reporting.metrics import TABLE
+from braidlog.model.reporting.node_report import EtcdReport
+from braidlog.server.adapters import make_adapter
 
 WRITE = Call("rustlog", "alice", b"body")
 READ = Call("rustlog", "alice", b"body", wait_seconds=3.0, changes=False)

@@ -5,7 +5,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import TOPIC, registered, three_nodes
 from tests.refusals import refused_with
 
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.model.errors import BrokerError, Reason
 
 

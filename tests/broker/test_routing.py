@@ -5,7 +5,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import DOORS, OWN, TOPIC, addresses, assign, registered, three_nodes
 
 from braidlog.broker.routing import Broker
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.coordinator.shards import SHARDS
 
 

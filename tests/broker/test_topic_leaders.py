@@ -8,7 +8,7 @@ from tests.refusals import refused_with
 from braidlog.broker.forwarding import Call
 from braidlog.broker.topic_leaders import CALL, SERVED_SECONDS_MAX, Led
 from braidlog.broker.topics import Placed
-from braidlog.cluster.events import FenceNode
+from braidlog.cluster.metadata.events import FenceNode
 from braidlog.model.errors import Reason
 from braidlog.partition.hosted_log import Role
 

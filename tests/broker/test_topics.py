@@ -11,12 +11,12 @@ from tests.broker.three_nodes import three_nodes
 from tests.refusals import reason_of, refused_with
 
 from braidlog.broker.topics import Placed
-from braidlog.cluster.events import DeleteTopic
+from braidlog.cluster.metadata.events import DeleteTopic
 from braidlog.coordinator.groups.assignors import Assignor
-from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_TOPIC
-from braidlog.coordinator.snapshots import Snapshot
+from braidlog.coordinator.snapshot_store import Snapshot
+from braidlog.coordinator.state_limits import Holdings, StateLimits
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted_log import Role
 

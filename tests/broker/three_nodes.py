@@ -8,12 +8,12 @@ from tests.broker.node import Node
 from tests.cluster.topics import placed
 
 from braidlog.broker.replica_moves import Removed
-from braidlog.cluster import events as e
-from braidlog.cluster.topic import Topic
+from braidlog.cluster.metadata import events as e
+from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC
 from braidlog.replication.assignment import Assignment
+from braidlog.replication.control.incarnation import Life
 from braidlog.replication.messages import Assigned
-from braidlog.replication.registration import Life
 
 TOPIC = "orders"
 DOORS = ("kafka", "cursus", "mlog", "rustlog", "flux", "mayfly")

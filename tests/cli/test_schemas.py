@@ -15,7 +15,7 @@ from braidlog.cli.cluster.doctor import Finding
 from braidlog.cli.cluster.drain import DrainReport
 from braidlog.cli.cluster.inspect import NodeRow, StatusReport
 from braidlog.cli.cluster.placement import MovesReport
-from braidlog.cli.cluster.planning import Plan
+from braidlog.cli.cluster.reassignment_plan import Plan
 from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow

@@ -11,13 +11,13 @@ from random import Random
 import msgspec
 from tests.cluster.node import MetadataNode
 
-from braidlog.broker.access.authorize import Operation as Allowed
-from braidlog.broker.access.authorize import Rule
-from braidlog.broker.access.users import Hash
-from braidlog.cluster.image import Image
+from braidlog.cluster.metadata.image import Image
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.hosted_log import Role
-from braidlog.storage.folder import DataFolder
+from braidlog.security.authorization import Operation as Allowed
+from braidlog.security.authorization import Rule
+from braidlog.security.users import Hash
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation

@@ -2,21 +2,21 @@
 
 from tests.model.manual_world import ManualWorld
 
-from braidlog.broker.access.authorize import Authorize, Operation, Rule
-from braidlog.broker.access.rules import Rules
-from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
-from braidlog.broker.placement import Placement
+from braidlog.broker.topic_placement import Placement
 from braidlog.broker.topics import Topics
-from braidlog.cluster.local import SNAPSHOT_EVERY, LocalStore
-from braidlog.cluster.store import Metadata
-from braidlog.codec.records import encode_batch
-from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.cluster.metadata.local_store import SNAPSHOT_EVERY, LocalStore
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.codec.batch.records import encode_batch
+from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.hosting import Hosting
-from braidlog.partition.internal_topic import open_metadata
+from braidlog.partition.internal.internal_topic import open_metadata
+from braidlog.partition.partition_registry import Hosting
 from braidlog.partition.reconciler import Reconciler
-from braidlog.storage.folder import DataFolder
+from braidlog.security.authorization import Authorize, Operation, Rule
+from braidlog.security.rule_changes import Rules
+from braidlog.security.users import Users
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 

@@ -14,13 +14,13 @@ from tests.cluster.crashing import Campaign
 from tests.cluster.node import MetadataNode
 from tests.sampling import FULL
 
-from braidlog.cluster.events import DeleteTopic, Event
-from braidlog.cluster.local import LocalStore
-from braidlog.cluster.reconcile import Action, Remember
-from braidlog.cluster.store import Conflict, Decide
-from braidlog.partition.internal_topic import InternalTopic
+from braidlog.cluster.metadata.events import DeleteTopic, Event
+from braidlog.cluster.metadata.local_store import LocalStore
+from braidlog.cluster.metadata.metadata_store import Conflict, Decide
+from braidlog.cluster.reconciliation import Action, Remember
+from braidlog.partition.internal.internal_topic import InternalTopic
 from braidlog.partition.reconciler import Reconciler
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from tests.refusals import refused_with
 
-from braidlog.cluster import events as e
-from braidlog.cluster.controlling import Views
-from braidlog.cluster.image import Image
+from braidlog.cluster.controller_runner import Views
+from braidlog.cluster.metadata import events as e
+from braidlog.cluster.metadata.image import Image
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.replication.assignment import Assignment, SetChange
-from braidlog.replication.registration import Life
+from braidlog.replication.control.incarnation import Life
 
 
 def registered(node: int, incarnation: int, **fields: object) -> e.RegisterNode:

@@ -4,15 +4,15 @@ The numbers are those of the table in `docs/guides/durability.md`.
 """
 
 import pytest
-from tests.cluster import test_reconcile
-from tests.cluster.etcd import stores, test_store
+from tests.cluster import test_reconciliation
+from tests.cluster.etcd import stores, test_etcd_store
 from tests.replication.planted import RuleBug, planted
 
-from braidlog.cluster import reconcile
-from braidlog.cluster.etcd import images, store
+from braidlog.cluster import reconciliation
+from braidlog.cluster.etcd import etcd_store, image_snapshots
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.position import Position
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.coordinator.producer_ids import BLOCK, ProducerIds
+from braidlog.coordinator.transactions.producer_ids import BLOCK, ProducerIds
 from braidlog.model.errors import StorageFault
 
 
@@ -23,7 +23,7 @@ async def _block_by_the_image(self: ProducerIds) -> tuple[int, int]:
 
 async def _watch_from_here(self: EtcdStore) -> int:
     """Nothing is read of what was missed."""
-    found = await images.read_head(self._etcd, self._keys)
+    found = await image_snapshots.read_head(self._etcd, self._keys)
     assert found is not None
     return found[1]
 
@@ -36,27 +36,27 @@ METADATA_BUGS: dict[int, RuleBug] = {
     39: RuleBug(
         "id block given twice after an unknown outcome",
         ((ProducerIds, "_take_block", _block_by_the_image),),
-        lambda: test_store.test_a_producer_id_is_given_once_by_whichever_node(0),
+        lambda: test_etcd_store.test_a_producer_id_is_given_once_by_whichever_node(0),
     ),
     40: RuleBug(
         "events applied twice after a watch resumes",
-        ((store, "is_taken", lambda seq, head: False),),
-        test_store.test_an_entry_that_comes_again_is_taken_once,
+        ((etcd_store, "is_taken", lambda seq, head: False),),
+        test_etcd_store.test_an_entry_that_comes_again_is_taken_once,
     ),
     41: RuleBug(
         "watch gap after compaction",
         ((EtcdStore, "_catch_up", _watch_from_here),),
-        test_store.test_snapshots_replace_entries_and_followers_that_were_away_read_them,
+        test_etcd_store.test_snapshots_replace_entries_and_followers_that_were_away_read_them,
     ),
     69: RuleBug(
         "etcd set back",
         ((EtcdStore, "_check_known", _believe),),
-        lambda: test_store.test_an_etcd_that_was_set_back_is_refused(1),
+        lambda: test_etcd_store.test_an_etcd_that_was_set_back_is_refused(1),
     ),
     73: RuleBug(
         "reconciler deletes what the image does not know",
-        ((reconcile, "may_remove", lambda image, meta: True),),
-        test_reconcile.test_a_folder_is_removed_only_if_the_image_says_so,
+        ((reconciliation, "may_remove", lambda image, meta: True),),
+        test_reconciliation.test_a_folder_is_removed_only_if_the_image_says_so,
     ),
 }
 

@@ -25,31 +25,31 @@ from tests.cli.braid import Braid, check
 from tests.cluster.transactional import PARTITIONS, made, seen, transactional
 from tests.debian import have
 from tests.server.etcd.members import Member, members
-from tests.server.etcd.test_cluster_store import config_for, ports
+from tests.server.etcd.test_etcd_metadata import config_for, ports
 from tests.waiting import until as wait_until
 
 from braidlog import connect
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.port import EtcdError
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.events import FenceNode
-from braidlog.coordinator.markers import Failures
+from braidlog.cluster.metadata.events import FenceNode
 from braidlog.coordinator.shards import place_of
-from braidlog.coordinator.snapshots import Snapshot, StreamName
-from braidlog.coordinator.transaction import Producing
+from braidlog.coordinator.snapshot_store import Snapshot, StreamName
+from braidlog.coordinator.transactions.markers import Failures
+from braidlog.coordinator.transactions.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.stages import stage_name
-from braidlog.partition.append import Acks
+from braidlog.model.stage_ids import stage_name
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
+from braidlog.partition.produce.append import Acks
 from braidlog.replication.assignment import Assignment
 from braidlog.server import cluster_node
-from braidlog.server.compose import Server
+from braidlog.server.etcd.cluster_config import ClusterConfig
 from braidlog.server.etcd.health import ask_members
-from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.node import Server
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.testing.cluster_process import ClusterProcess
 from braidlog.testing.server import ServerProcess

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from braidlog.cluster.events import CreateTopic
+from braidlog.cluster.metadata.events import CreateTopic
 from braidlog.model.settings import TopicSettings
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 
 LIMIT = 12
 

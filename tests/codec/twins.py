@@ -11,7 +11,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from braidlog.codec import columns, kernel, varint
+from braidlog.codec import varint
+from braidlog.codec.batch import kernel
+from braidlog.codec.columns import records_to_arrow as columns
 
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 

@@ -20,8 +20,8 @@ from tests.console.waiting import until
 
 import braidlog
 from braidlog import kv
-from braidlog.model.queries import QueryProgress
-from braidlog.spark.pipeline.reporting import AdminPort
+from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.spark.pipeline.progress_reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 
 expect.set_options(timeout=MILLISECONDS_MAX)

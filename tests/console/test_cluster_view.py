@@ -18,16 +18,24 @@ from tests.console.browsing import MILLISECONDS_MAX, chromium, close, confirm
 from tests.console.people import ADA, OLGA, SETTINGS, VERA, connected, looking, visitor
 from tests.console.waiting import until
 from tests.server.etcd.members import members
-from tests.server.test_reporting import Setting
+from tests.server.test_node_reporter import Setting
 
 import braidlog
 from braidlog import kv
 from braidlog.console.cluster_view import merged, others_of
-from braidlog.console.node import NodeError
+from braidlog.console.node_client import NodeError
 from braidlog.console.rendering import UNKNOWN
 from braidlog.coordinator.shards import place_of
-from braidlog.model.findings import findings
-from braidlog.model.report import FENCED, GroupReport, LagReport, NodeReport, PartitionReport, Snapshot, WeakPartition
+from braidlog.model.reporting.health_checks import findings
+from braidlog.model.reporting.node_report import (
+    FENCED,
+    GroupReport,
+    LagReport,
+    NodeReport,
+    PartitionReport,
+    Snapshot,
+    WeakPartition,
+)
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
 

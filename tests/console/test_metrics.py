@@ -12,8 +12,8 @@ from tests.reference.pages import metric_table
 
 import braidlog
 from braidlog import console, kv
-from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM
-from braidlog.model.metrics import TABLE
+from braidlog.model.reporting.metric_rows import COUNTER, GAUGE, HISTOGRAM
+from braidlog.model.reporting.metrics import TABLE
 from braidlog.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from tests.server.etcd.members import members
 
 import braidlog
 from braidlog.console.pages import story_steps
-from braidlog.model.report import EventReport
+from braidlog.model.reporting.node_report import EventReport
 from braidlog.testing.cluster_process import ClusterProcess
 
 expect.set_options(timeout=MILLISECONDS_MAX)

@@ -8,10 +8,10 @@ import pytest
 from tests.console.asking import ask
 from tests.console.waiting import until
 
-from braidlog.console.spark_pipelines import PIPELINES_MAX, STAGES_MAX, SparkPipelines, graph
-from braidlog.console.spark_queries import QUERIES_MAX, SparkQueries
-from braidlog.model.queries import QueryProgress
-from braidlog.spark.pipeline.reporting import AdminPort
+from braidlog.console.monitoring.spark_pipelines import PIPELINES_MAX, STAGES_MAX, SparkPipelines, graph
+from braidlog.console.monitoring.spark_queries import QUERIES_MAX, SparkQueries
+from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.spark.pipeline.progress_reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 
 PROGRESS = {

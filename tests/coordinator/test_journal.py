@@ -6,14 +6,14 @@ import msgspec
 import pytest
 from tests.model.manual_world import ManualWorld
 
-from braidlog.cluster.topic import Topic, held_alone
+from braidlog.cluster.metadata.topic_state import Topic, held_alone
 from braidlog.coordinator.journal import NOTHING, Journal, Key, Table, load_tables
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.hosting import Hosting
-from braidlog.partition.replicated_log import ReplicatedLog
-from braidlog.storage.compaction import Compaction
-from braidlog.storage.folder import DataFolder
+from braidlog.partition.internal.coordinator_log import ReplicatedLog
+from braidlog.partition.partition_registry import Hosting
+from braidlog.storage.compaction.compaction import Compaction
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 

@@ -7,11 +7,11 @@ The numbers are those of the table in `docs/guides/durability.md`; the others of
 import pytest
 from tests.coordinator import test_shards
 from tests.replication.planted import RuleBug, planted
-from tests.storage import test_producers
+from tests.storage.state import test_producer_table
 
-from braidlog.codec.records import EndMarker
+from braidlog.codec.batch.records import EndMarker
 from braidlog.coordinator import shards
-from braidlog.storage.producers import ProducerTable
+from braidlog.storage.state.producer_table import ProducerTable
 
 _has_ended = ProducerTable.has_ended
 
@@ -24,7 +24,7 @@ DECISION_BUGS: dict[int, RuleBug] = {
     35: RuleBug(
         "marker without coordinator epoch",
         ((ProducerTable, "has_ended", _whoever_says_it),),
-        test_producers.test_a_coordinator_that_has_a_successor_ends_nothing,
+        test_producer_table.test_a_coordinator_that_has_a_successor_ends_nothing,
     ),
     38: RuleBug(
         "stage in another shard than its sink",

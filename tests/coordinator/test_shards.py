@@ -7,11 +7,11 @@ import pytest
 from tests.model.manual_world import ManualWorld
 
 from braidlog.client.drivers.kafka.staging import coordinator_name
-from braidlog.codec.section import Row
+from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.shards import SHARDS, Shards, place_of, shard_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
-from braidlog.model.stages import stage_name
+from braidlog.model.stage_ids import stage_name
 from braidlog.testing.clock import ManualClock
 
 VECTORS = [

@@ -11,9 +11,9 @@ from tests.interop.kafka_python import MemoryRecords, MemoryRecordsBuilder
 from tests.interop.kafka_python import codec as kafka_codec
 from tests.interop.stub_broker import TOPIC, StubBroker
 
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch.header import iter_batches
+from braidlog.codec.batch.records import check_batch_records, control_batch, decode_batch, encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import check_batch_records, control_batch, decode_batch, encode_batch
 
 BOUND = 1 << 24
 DEADLINE_S = 30

@@ -2,7 +2,7 @@
 
 Its rules are another school's: it guards names, exact types and reservations of fields, as those need who also write JSON or
 generate code; ours are Confluent's, and ask what the bytes allow. Where the two differ stands here, one by one, with the reason;
-where neither is named they agree. Of JSON Schema a validator judges the cases (`tests/registry/test_json_matching.py`).
+where neither is named they agree. Of JSON Schema a validator judges the cases (`tests/registry/json_schema/test_json_compatibility.py`).
 """
 
 import subprocess
@@ -12,7 +12,7 @@ import pytest
 from tests.debian import Missing, have
 from tests.interop.kafka.clients import alone
 from tests.interop.kafka.servers import IS_FULL, run_quietly
-from tests.registry.test_proto import NOT_READ, READ, message
+from tests.registry.protobuf.test_schema import NOT_READ, READ, message
 
 JUDGE = Path(__file__).with_name("java_schemas")
 BUILD_SECONDS_MAX = 1_200

@@ -15,13 +15,13 @@ from typing import Any
 from tests.kv.model import Model
 from tests.kv.snapshots import write_snapshot
 
-from braidlog.kv import operations as o
-from braidlog.kv.feed import MutationColumns
-from braidlog.kv.hlc import Stamp
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Mutation
-from braidlog.kv.values import HashValue, ListValue
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.engine.store import Mutation
+from braidlog.kv.engine.values import HashValue, ListValue
+from braidlog.kv.feed.feed_records import MutationColumns
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import BrokerError
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Operation, SimulatedDisk

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.model.errors import Reason
 
 Kept = bytes | list[bytes] | dict[bytes, bytes]

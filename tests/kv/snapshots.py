@@ -2,8 +2,8 @@
 
 import contextlib
 
-from braidlog.kv import snapshot as snapshots
-from braidlog.kv.local import LocalStore
+from braidlog.kv.wal import snapshot as snapshots
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import StorageFault
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.kv import workloads
 from tests.kv.crashing import SETTINGS, World, go_on, lost, open_store, see
 
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.testing.disk import Operation, SimulatedDisk
 

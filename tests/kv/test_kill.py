@@ -8,9 +8,9 @@ from random import Random
 import pytest
 from tests.kv.crashing import NODE
 
-from braidlog.kv import operations as o
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.settings import Flush
 from braidlog.storage.files import OsDisk
 
@@ -19,9 +19,9 @@ from braidlog.storage.files import OsDisk
 WRITER = """
 import sys, threading
 from braidlog.kv import operations as o
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.engine.settings import KeyValueSettings
 from tests.kv.snapshots import write_snapshot
-from braidlog.kv.local import LocalStore
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.storage.files import OsDisk
 
 node, flush = bytes(range(16)), sys.argv[2]

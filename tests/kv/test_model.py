@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from tests.kv.crashing import World, check_figures, lost
 
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 
 keys = st.sampled_from([b"a", b"b", b"c", b"k" * 256])
 values = st.one_of(

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.kv.crashing import KEYS, World
 
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 
 Workload = Callable[[World], None]
 

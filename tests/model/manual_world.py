@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from braidlog.model.world import Syncable, took_too_long
-from braidlog.storage.partition import PartitionLog
+from braidlog.model.runtime.runtime import Syncable, took_too_long
+from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.testing.clock import ManualClock
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import os
 import pytest
 from tests.broker.node import Node
 
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.model.errors import StorageFault
 from braidlog.testing.faults import Operation
 

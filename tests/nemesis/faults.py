@@ -18,7 +18,7 @@ from tests.nemesis.nodes import NUMBERS, NemesisCluster, NemesisNode
 from tests.nemesis.quota import processor_quota
 from tests.nemesis.replicas import missing_replicas, topic_name, wait_until
 
-from braidlog.storage.segment_files import DATA_START
+from braidlog.storage.segment.segment_files import DATA_START
 
 TOPICS = "round-"
 """What the names of replicated topics begin with."""

@@ -26,9 +26,9 @@ from tests.nemesis.network import Network
 
 from braidlog.model.clock import SystemClock
 from braidlog.server.config import load_config
-from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
-from braidlog.server.etcd.member import stop_member
-from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
+from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER
+from braidlog.server.etcd.etcd_process import stop_member
+from braidlog.server.peers.certificate_authority import Pair, make_authority, make_node_certificate
 from braidlog.testing.server import ServerProcess, hold_port
 from braidlog.wire.dialect import dialects
 

@@ -12,8 +12,8 @@ from tests.adapters.kafka.client import Client as KafkaClient
 from tests.attack.clients import TROUBLE
 from tests.nemesis.nodes import NUMBERS, NemesisCluster, NemesisNode
 
-from braidlog.codec.batch import HEADER_BYTES, read_header
-from braidlog.storage.segment_files import DATA_START
+from braidlog.codec.batch.header import HEADER_BYTES, read_header
+from braidlog.storage.segment.segment_files import DATA_START
 from braidlog.wire.kafka.messages import cluster as kafka_cluster
 from braidlog.wire.kafka.messages import topics as kafka_topics
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.nemesis.replicas import different_logs
 
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 from braidlog.testing.clock import ManualClock
 
 SAME = [b"%0100d" % number for number in range(50)]

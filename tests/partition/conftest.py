@@ -2,7 +2,7 @@
 
 import pytest
 from tests.coroutines import run_if_coroutine
-from tests.server.test_compose import play
+from tests.server.test_node import play
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from braidlog.partition.fetch import Fetch, Wanted
-from braidlog.partition.reading import Fetched
+from braidlog.partition.fetch.fetch import Fetch, Wanted
+from braidlog.partition.fetch.record_reader import Fetched
 
 
 async def fetch_all(fetch: Fetch, wanted: Sequence[Wanted], **limits: Any) -> list[Fetched]:

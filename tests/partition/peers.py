@@ -8,23 +8,23 @@ from tests.broker.node import batch_of
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.runtime.runtime import Wakeup
 from braidlog.model.settings import TopicSettings
-from braidlog.model.world import Wakeup
-from braidlog.partition.append import Acks, Append, ProducerLimit
-from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.fetch.fetch import Fetch
+from braidlog.partition.maintenance.delete_records import Trim
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_node import Key, Listeners
-from braidlog.partition.trim import Trim
-from braidlog.partition.verification import Question, Verified
+from braidlog.partition.partition_context import Key, Listeners
+from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.produce.append import Acks, Append, ProducerLimit
+from braidlog.partition.produce.transaction_verification import Question, Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.ready import Proposal
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import Appended
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import Appended
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.worker.here import Here
+from braidlog.worker.inline_worker import Here
 
 TOPIC, TOPIC_ID = "a", "00000000000000000000000000000001"
 Between = m.Fetch | m.Answer | m.Complaint

@@ -11,13 +11,13 @@ from tests.partition.peers import TOPIC, Peers
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.append import Acks
 from braidlog.partition.hosted_log import Role
+from braidlog.partition.produce.append import Acks
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment, Node, SetChange, may_change, with_change
+from braidlog.replication.control.reassignment import finish, reassign
 from braidlog.replication.ready import ProposeChange
-from braidlog.replication.reassignment import finish, reassign
-from braidlog.storage.partition import Appended
+from braidlog.storage.log.partition_log import Appended
 
 NODES = (1, 2, 3)
 STEPS = 150

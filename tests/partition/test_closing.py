@@ -10,25 +10,25 @@ import msgspec
 import pytest
 from tests.partition.fetching import fetch_all
 from tests.partition.test_opening import Openings
-from tests.server.test_compose import append, config_for, play
+from tests.server.test_node import append, config_for, play
 
+from braidlog.adapters.kafka.coordination.transactions import describe_producers
 from braidlog.adapters.kafka.services import Services as KafkaServices
-from braidlog.adapters.kafka.transactions import describe_producers
 from braidlog.adapters.routing import Denied
-from braidlog.codec.records import encode_batch
-from braidlog.coordinator.streams import VersionConflict
+from braidlog.codec.batch.records import encode_batch
+from braidlog.coordinator.event_streams import VersionConflict
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.append import Acks
 from braidlog.partition.closing import close_idle
-from braidlog.partition.fetch import Wanted
+from braidlog.partition.fetch.fetch import Wanted
+from braidlog.partition.maintenance.log_maintenance import is_due
 from braidlog.partition.opening import retry
-from braidlog.partition.upkeep import is_due
-from braidlog.server.compose import Server
-from braidlog.server.upkeep import IdlePartitions
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.state import Shape
+from braidlog.partition.produce.append import Acks
+from braidlog.server.maintenance import IdlePartitions
+from braidlog.server.node import Server
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.state.partition_state import Shape
 from braidlog.wire.kafka.messages.transactions import DescribeProducersRequest, DescribeProducersRequestTopic
 
 

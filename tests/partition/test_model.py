@@ -8,7 +8,7 @@ from tests.partition.switching import PromiseBrokenError, Walk
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.partition import Partition
-from braidlog.partition.replicated import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicatedPartition
 from braidlog.replication import sole
 from braidlog.replication.replica_state import Leader, Replica
 

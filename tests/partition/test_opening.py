@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 from tests.broker.node import Node
-from tests.server.test_compose import append, config_for, play
+from tests.server.test_node import append, config_for, play
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.opening import OPENERS
-from braidlog.server.compose import Server
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
+from braidlog.server.node import Server
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.testing.faults import Operation
 
 PARTITIONS = 40

@@ -12,14 +12,14 @@ from tests.partition.fetching import fetch_all
 from tests.partition.peers import TOPIC, Peers
 from tests.refusals import reason_of, refused_with
 
-from braidlog.codec.records import EndMarker
-from braidlog.coordinator.markers import mark
+from braidlog.codec.batch.records import EndMarker
+from braidlog.coordinator.transactions.markers import mark
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.append import Acks
-from braidlog.partition.fetch import Wanted
+from braidlog.partition.fetch.fetch import Wanted
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.trim import TO_THE_END
+from braidlog.partition.maintenance.delete_records import TO_THE_END
+from braidlog.partition.produce.append import Acks
 from braidlog.replication.messages import Complaint, ExternalFetched, Fetch, Fetched, SetExternalInSync
 from braidlog.replication.ready import Resign
 from braidlog.replication.replicas import ReplicaInfo

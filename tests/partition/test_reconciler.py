@@ -8,7 +8,7 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosted_log import Role
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation

@@ -19,13 +19,13 @@ import click
 import msgspec
 from tests.reference.commands import exit_codes
 
-from braidlog.adapters.kafka.settings import ROWS
+from braidlog.adapters.kafka.administration.config_table import ROWS
 from braidlog.cli.node.config_init import NOTES
 from braidlog.client.drivers.contract import TITLES
 from braidlog.client.errors import Refusal
 from braidlog.client.schemes import capabilities
 from braidlog.model.errors import Reason
-from braidlog.model.metrics import TABLE
+from braidlog.model.reporting.metrics import TABLE
 from braidlog.server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config
 from braidlog.wire.dialect import dialects
 

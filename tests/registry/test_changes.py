@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from braidlog.registry import changes, state
+from braidlog.registry import changes
+from braidlog.registry import registry_state as state
 from braidlog.registry.changes import Change, Wanted
 from braidlog.registry.compatibility import Task, here
 from braidlog.registry.errors import RegistryError
+from braidlog.registry.registry_state import Entry, State
 from braidlog.registry.schemas import Reference
-from braidlog.registry.state import Entry, State
 
 INT, LONG = '"int"', '"long"'
 

@@ -4,7 +4,7 @@ import random
 
 from braidlog.registry import changes
 from braidlog.registry.errors import RegistryError
-from braidlog.registry.state import State
+from braidlog.registry.registry_state import State
 from braidlog.registry.subject_ids import SubjectIds
 
 SEED = 20_261_117

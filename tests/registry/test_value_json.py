@@ -13,7 +13,7 @@ from google.protobuf import descriptor_pb2
 
 from braidlog.registry import framing
 from braidlog.registry.errors import Code, RegistryError
-from braidlog.registry.proto_messages import MessageType
+from braidlog.registry.protobuf.messages import MessageType
 from braidlog.registry.schemas import JSON, PROTOBUF, ProtobufSchema, Reference, Schema
 from braidlog.registry.value_json import VALUE_BYTES_MAX, SchemaValues, UndecodedError
 
@@ -157,7 +157,7 @@ def test_a_schema_is_asked_for_once_and_what_is_unknown_again() -> None:
 
 def test_an_extra_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)
-    monkeypatch.delitem(sys.modules, "braidlog.registry.avro_values", raising=False)
-    monkeypatch.delattr("braidlog.registry.avro_values", raising=False)
+    monkeypatch.delitem(sys.modules, "braidlog.registry.avro.values", raising=False)
+    monkeypatch.delattr("braidlog.registry.avro.values", raising=False)
     with pytest.raises(UndecodedError, match=r"fastavro is not installed: pip install 'braidlog\[schemas\]'"):
         read(order())

@@ -15,8 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.replication import assignment as sets
-from braidlog.replication import election, follower, leader, registration, replica, replica_state
+from braidlog.replication import follower, leader, replica, replica_state
 from braidlog.replication.assignment import Assignment, Node
+from braidlog.replication.control import election
+from braidlog.replication.control import incarnation as registration
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Append,

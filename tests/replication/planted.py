@@ -9,22 +9,13 @@ from typing import NamedTuple, Protocol
 from unittest import mock
 
 import msgspec
-from tests.replication import test_controller, test_read_index, test_replica
+from tests.replication import test_read_index, test_replica
+from tests.replication.control import test_controller
 from tests.replication.model import Bounds
 
-from braidlog.replication import (
-    assignment,
-    controller,
-    election,
-    follower,
-    in_sync,
-    leader,
-    read_index,
-    registration,
-    replica,
-    replica_state,
-)
+from braidlog.replication import assignment, follower, in_sync, leader, read_index, replica, replica_state
 from braidlog.replication.assignment import Assignment, Nodes, Registered
+from braidlog.replication.control import controller, election, incarnation
 from braidlog.replication.messages import Answer, Assigned, Await, Batch, Diverging, Fetch, Fetched
 from braidlog.replication.ready import Done, Ready, Truncate
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
@@ -157,8 +148,8 @@ def _committed_below_minimum(of: Replica, role: Leader) -> int:
 _committed_end = leader.committed_end
 
 
-def _whole_in_its_folder(before: registration.Registration, now: registration.Life, **_: bool) -> bool:
-    return registration.is_same_folder(before, now)
+def _whole_in_its_folder(before: incarnation.Registration, now: incarnation.Life, **_: bool) -> bool:
+    return incarnation.is_same_folder(before, now)
 
 
 def _fetched_counts(of: Replica, role: Leader, fetch: Fetch, now_ms: int) -> Stepped:
@@ -236,11 +227,11 @@ BUGS: dict[int, Bug] = {
     ),
     21: Bug(
         "unclean restart with flush=os stays eligible",
-        ((registration, "is_whole", _whole_in_its_folder),),
+        ((incarnation, "is_whole", _whole_in_its_folder),),
         CACHED,
     ),
-    22: Bug("boot id ignored", ((registration, "is_same_boot", _always),), CACHED),
-    23: Bug("new folder keeps eligibility", ((registration, "is_same_folder", _always),), WIPES),
+    22: Bug("boot id ignored", ((incarnation, "is_same_boot", _always),), CACHED),
+    23: Bug("new folder keeps eligibility", ((incarnation, "is_same_folder", _always),), WIPES),
     24: Bug("unclean election by default", ((election, "elect", _elect_anybody),), CRASHES),
     46: Bug("strong read without asking the set", ((read_index, "has_confirmed", _always),), READS),
     50: Bug("follower serves above its watermark", ((replica, "readable_end", _readable_on(Follower)),), PLAIN),

@@ -7,11 +7,11 @@ from tests.partition.peers import TOPIC, Peers
 from tests.partition.test_partition import slow_disk
 from tests.refusals import refused_with
 
-from braidlog.codec.records import EndMarker
-from braidlog.coordinator.markers import mark
+from braidlog.codec.batch.records import EndMarker
+from braidlog.coordinator.transactions.markers import mark
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.fetch import Outcome, Wanted
-from braidlog.partition.reading import Fetched, batches_of
+from braidlog.partition.fetch.fetch import Outcome, Wanted
+from braidlog.partition.fetch.record_reader import Fetched, batches_of
 from braidlog.replication.messages import Damaged
 
 

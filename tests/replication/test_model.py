@@ -19,7 +19,7 @@ from tests.storage.planted import BUGS as STORAGE_BUGS
 FORWARDED_AGAIN = 49
 """Planted where nodes ask each other: tests/adapters/peers/test_node_port.py."""
 BEHIND_REFUSED = 78
-"""Planted at Kafka's port: tests/adapters/kafka/test_refused_batches.py."""
+"""Planted at Kafka's port: tests/adapters/kafka/records/test_refused_batches.py."""
 HERE = Path(__file__).parent
 GUIDE = HERE.parents[1] / "docs" / "guides" / "durability.md"
 

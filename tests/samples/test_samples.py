@@ -13,8 +13,8 @@ import braidlog
 from braidlog import Log
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, FolderIdentity
-from braidlog.storage.slots import SlotPair
+from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FORMAT, FolderIdentity
+from braidlog.storage.two_copy_file import SlotPair
 
 SAMPLES = sorted(HERE.glob("*/*.json"))
 

@@ -10,15 +10,15 @@ import pytest
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.server import cluster_parts
-from braidlog.server.budget import Budget
 from braidlog.server.cluster_parts import NodeContext, open_cluster_parts
-from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.etcd.cluster_config import ClusterConfig
+from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.net.memory_budget import Budget
+from braidlog.server.net.ports import close_all, listen
+from braidlog.server.net.scheduler import FairTurns
 from braidlog.server.peers.settings import PeersConfig
-from braidlog.server.ports import close_all, listen
-from braidlog.server.scheduler import FairTurns
-from braidlog.server.world import LoopWorld
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 

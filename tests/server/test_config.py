@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.security.authorization import Authorize
+from braidlog.security.quotas import Rates
 from braidlog.server.config import LoadedConfig, ServerConfig, check_exposure, load_config
 from braidlog.wire.dialect import dialects
 

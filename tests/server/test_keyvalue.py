@@ -5,15 +5,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from tests.server.test_compose import config_for, play
+from tests.server.test_node import config_for, play
 from tests.server.toy import until
 
-from braidlog.broker.keyvalue import KeyValue
-from braidlog.kv import operations as o
-from braidlog.kv.slots import FEED_TOPIC
+from braidlog.broker.keys.key_service import KeyValue
+from braidlog.kv.engine import operations as o
+from braidlog.kv.replicated.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import Flush
-from braidlog.server.compose import Server
+from braidlog.server.node import Server
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mlog import messages as mlog
 from braidlog.wire.mlog.connection import ClientConnection as MlogConnection

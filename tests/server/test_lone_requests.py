@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from tests.server.toy import Scene
 
-from braidlog.broker.quotas import Quotas
-from braidlog.cluster.events import QuotaEntity
-from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import SessionLimits
+from braidlog.cluster.metadata.events import QuotaEntity
+from braidlog.security.quotas import Quotas
+from braidlog.server.net.connection_limits import SessionLimits
+from braidlog.server.net.memory_budget import Budget
 
 SEEDS = 40
 STEPS = 50

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import SessionLimits
-from braidlog.server.scheduler import Abandonable, FairTurns, Owed, Parked, Patient
-from braidlog.server.session import Session
-from braidlog.server.session_owner import SessionOwner
+from braidlog.server.net.connection_limits import SessionLimits
+from braidlog.server.net.memory_budget import Budget
+from braidlog.server.net.scheduler import Abandonable, FairTurns, Owed, Parked, Patient
+from braidlog.server.net.session import Session
+from braidlog.server.net.session_owner import SessionOwner
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 

@@ -18,21 +18,21 @@ from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.universe import Universe
 from tests.simulation.virtual_time import US_PER_MS
 
-from braidlog.broker.coordinator import Carrying, Coordinator, Making, Members
-from braidlog.broker.coordinators import Coordinators
-from braidlog.coordinator.holdings import Holdings
+from braidlog.broker.coordination.coordinator import Carrying, Coordinator, Making, Members
+from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.coordinator.journal import JournalLog
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, place_of
+from braidlog.coordinator.state_limits import Holdings
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import NOBODY, Acknowledgement, Partition
-from braidlog.partition.replicated import Produced
+from braidlog.partition.replica_runner import Produced
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import Append, Await, Message
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
-from braidlog.storage.partition import Appended
+from braidlog.storage.log.partition_log import Appended
 
 GROUP, READ_TOPIC, PARTITIONS = "g0", "read", 3
 assert place_of(GROUP) == 0, "there is one shard here"

@@ -22,7 +22,7 @@ from braidlog.cluster.etcd.port import (
     Range,
     Reading,
 )
-from braidlog.model.world import Wakeup, World
+from braidlog.model.runtime.runtime import Wakeup, World
 
 T = TypeVar("T")
 

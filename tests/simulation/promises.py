@@ -9,7 +9,7 @@ import msgspec
 from tests.simulation.partition_promises import BrokenPromise, PartitionPromises
 from tests.simulation.simulated_messages import assignments
 
-from braidlog.cluster.image import Image
+from braidlog.cluster.metadata.image import Image
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe

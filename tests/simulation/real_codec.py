@@ -10,7 +10,7 @@ import msgspec
 from tests.simulation.simulated_messages import ForReplica, Ping, key_of
 from tests.simulation.simulated_node import TOPIC_ID
 
-from braidlog.adapters.peers.translation import (
+from braidlog.adapters.peers.replica_messages import (
     in_request,
     in_response,
     read_answer,
@@ -20,7 +20,7 @@ from braidlog.adapters.peers.translation import (
     write_question,
 )
 from braidlog.codec.errors import ProtocolError
-from braidlog.replication import swim
+from braidlog.replication.control import swim
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.gossip import from_wire, to_wire
 from braidlog.wire.contract import Output, Refused

@@ -6,8 +6,8 @@ A record is known by its value, which nobody else sends; one without a value, a 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from braidlog.codec.batch import iter_batches
-from braidlog.codec.records import BatchFields, decode_batch, encode_batch
+from braidlog.codec.batch.header import iter_batches
+from braidlog.codec.batch.records import BatchFields, decode_batch, encode_batch
 
 BASE_MS = 1_700_000_000_000
 BATCH_BYTES_MAX = 64 * 1024

@@ -12,7 +12,7 @@ from tests.simulation.sent_records import BASE_MS, Sent
 from tests.simulation.simulated_messages import Delete, Produce, Produced, Read, ReadAnswer
 from tests.simulation.virtual_time import US_PER_MS
 
-from braidlog.codec.records import BatchFields
+from braidlog.codec.batch.records import BatchFields
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe

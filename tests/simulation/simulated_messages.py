@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from braidlog.cluster.image import Image
 from braidlog.cluster.membership import name_of
+from braidlog.cluster.metadata.image import Image
 from braidlog.model.errors import Reason
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch

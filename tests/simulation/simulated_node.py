@@ -22,24 +22,24 @@ from tests.simulation.simulated_messages import (
 from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.virtual_time import US_PER_MS, Job, VirtualWorld
 
-from braidlog.cluster import events as e
-from braidlog.cluster import proposals
-from braidlog.cluster.controlling import Views
+from braidlog.cluster.controller_runner import Views
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.etcd.position import Position
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.image import Image
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata import events as e
+from braidlog.cluster.metadata import proposals
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
-from braidlog.replication import controller as control
-from braidlog.replication import swim
+from braidlog.replication.control import controller as control
+from braidlog.replication.control import swim
+from braidlog.replication.control.incarnation import Life, Registration, remembered
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
 from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
-from braidlog.replication.registration import Life, Registration, remembered
-from braidlog.storage.partition import PartitionLog, create_partition
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment_files import Identity
+from braidlog.storage.log.partition_log import PartitionLog, create_partition
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.segment.segment_files import Identity
 from braidlog.testing.disk import SimulatedDisk
 
 if TYPE_CHECKING:

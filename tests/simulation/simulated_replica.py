@@ -13,7 +13,7 @@ from tests.simulation.simulated_messages import Delete, ForReplica, Produce, Pro
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import Reason, StorageFault
-from braidlog.partition.replicated import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicatedPartition
 from braidlog.replication import replica as replica_steps
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.messages import Answer, Complaint, Damaged, DeleteBelow, Fetch, Message
@@ -31,10 +31,10 @@ from braidlog.replication.ready import (
     Trim,
     Truncate,
 )
-from braidlog.storage.compaction import Compaction
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.pool import FilePool
-from braidlog.storage.retention import retain
+from braidlog.storage.compaction.compaction import Compaction
+from braidlog.storage.compaction.retention import retain
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.open_files import FilePool
 
 if TYPE_CHECKING:
     from tests.simulation.simulated_node import SimulatedNode

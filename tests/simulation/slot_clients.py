@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tests.histories.history import Action, Call, Outcome, Value
 from tests.simulation.virtual_time import US_PER_MS
 
-from braidlog.kv import operations as o
-from braidlog.kv.hlc import Stamp
-from braidlog.kv.levels import Level
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.model.errors import BrokerError, Reason
 
 if TYPE_CHECKING:

@@ -10,20 +10,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 
-from tests.kv import test_slot
+from tests.kv.replicated import test_log_keyspace
 from tests.replication.planted import Patch, RuleBug, planted
 from tests.simulation.search import Batch, failure_of, run_each
 from tests.simulation.slots import SlotUniverse
 
-from braidlog.kv import salvage
-from braidlog.kv.checkpoints import Checkpoint
-from braidlog.kv.entries import Op
-from braidlog.kv.hlc import Stamp
-from braidlog.kv.key_stamps import changed_at
-from braidlog.kv.operations import Columns
-from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.partition.replicated_slot import ReplicatedSlot
+from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.operations import Columns
+from braidlog.kv.replicated import salvage
+from braidlog.kv.replicated.checkpoints import Checkpoint
+from braidlog.kv.replicated.key_stamps import changed_at
+from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_records import Origin, SlotRecord
+from braidlog.kv.wal.wal_entries import Op
+from braidlog.partition.key_log import ReplicatedSlot
 
 SEARCHED_MAX = 300
 _take, _keep_tail = Slot.take, ReplicatedSlot._keep_tail
@@ -91,7 +91,7 @@ SLOT_BUGS: dict[int, RuleBug] = {
 BY_A_THIRD = RuleBug(
     "salvage twice, by way of a third",
     ((salvage, "origin_of", _new_origin),),
-    test_slot.test_a_mutation_counts_once_from_whomever_it_comes,
+    test_log_keyspace.test_a_mutation_counts_once_from_whomever_it_comes,
 )
 """The other half of 64."""
 

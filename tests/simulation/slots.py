@@ -27,20 +27,19 @@ from tests.simulation.slot_clients import TIMEOUT_US, Answer, Ask, KeyClient, Sh
 from tests.simulation.universe import Client, Universe
 from tests.simulation.virtual_time import US_PER_MS, US_PER_SECOND, stream
 
-from braidlog.kv import operations as o
-from braidlog.kv.checkpoints import Checkpoint
-from braidlog.kv.hlc import HybridClock, Stamp
-from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import execute_rows
-from braidlog.kv.salvage import Verdict
-from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot_records import RecordBatch, SlotRecord
-from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
-from braidlog.kv.values import HashValue, ListValue
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.hybrid_clock import HybridClock, Stamp
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.engine.values import HashValue, ListValue
+from braidlog.kv.replicated.checkpoints import Checkpoint
+from braidlog.kv.replicated.log_columns import execute_rows
+from braidlog.kv.replicated.log_records import RecordBatch, SlotRecord
+from braidlog.kv.replicated.salvage import Verdict
+from braidlog.kv.replicated.salvage_files import Tail, forget_tail, kept_tails
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, Flush
-from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import (
+from braidlog.partition.key_log import (
     NOT_DONE,
     REACHES,
     Performed,
@@ -49,12 +48,13 @@ from braidlog.partition.replicated_slot import (
     keep_uncommitted,
     records_in,
 )
+from braidlog.partition.replica_runner import Produced
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import Append, Await, DeleteBelow, Message, Withdraw
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.pool import FilePool
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.open_files import FilePool
 
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 TAILS = "/tails"

@@ -9,10 +9,10 @@ import pytest
 from tests.simulation.coordinators import ShardedUniverse
 from tests.simulation.search import FAILURES
 
-from braidlog.broker import coordinators
+from braidlog.broker.coordination import coordinators
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.journal import NOTHING, Journal
-from braidlog.partition.replicated_log import ReplicatedLog
+from braidlog.partition.internal.coordinator_log import ReplicatedLog
 
 SEEDS = range(1, 25)
 SOMETIMES = ("shard lost while it is read", "coordinator fenced", "join", "commit", "read")

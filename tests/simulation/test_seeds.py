@@ -16,10 +16,10 @@ from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.universe import Universe
 from tests.simulation.virtual_time import US_PER_SECOND
 
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch.header import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
-from braidlog.storage.producers import ProducerTable, WrittenBatch
+from braidlog.storage.state.producer_table import ProducerTable, WrittenBatch
 
 BATCHES, BATCH = 6, 100
 SOMETIMES = (

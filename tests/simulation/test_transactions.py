@@ -7,11 +7,11 @@ import pytest
 from tests.simulation.transactions import failure
 
 from braidlog.coordinator.journal import NOTHING, Mark, Table
-from braidlog.coordinator.pending_commits import PendingCommits
-from braidlog.coordinator.transactions import Transactions
-from braidlog.partition import verification
+from braidlog.coordinator.transactions.pending_commits import PendingCommits
+from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.partition.partition import Partition
-from braidlog.storage.producers import ProducerTable
+from braidlog.partition.produce import transaction_verification
+from braidlog.storage.state.producer_table import ProducerTable
 
 Patch = pytest.MonkeyPatch
 
@@ -21,7 +21,7 @@ def marker_repeated_into_the_next(patch: Patch) -> None:
 
 
 def verification_older_than_a_marker(patch: Patch) -> None:
-    patch.setattr(verification, "_holds", lambda *_: True)
+    patch.setattr(transaction_verification, "_holds", lambda *_: True)
 
 
 class NeverForgets(dict[int, int]):

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.simulated_messages import TOPIC
 from tests.simulation.virtual_time import US_PER_MS
 
-from braidlog.cluster.image import Image
-from braidlog.replication import swim
+from braidlog.cluster.metadata.image import Image
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.reassignment import cancel, reassign
+from braidlog.replication.control import swim
+from braidlog.replication.control.reassignment import cancel, reassign
 
 if TYPE_CHECKING:
     from tests.simulation.simulated_node import SimulatedNode

@@ -13,30 +13,30 @@ from typing import Any, TypeVar
 from tests.broker.node import batch_of
 from tests.model.manual_world import ManualWorld
 
-from braidlog.cluster.topic import Topic
-from braidlog.codec.batch import read_header
-from braidlog.codec.records import decode_batch
-from braidlog.codec.section import Row
-from braidlog.coordinator.holdings import Holdings
+from braidlog.cluster.metadata.topic_state import Topic
+from braidlog.codec.batch.header import read_header
+from braidlog.codec.batch.records import decode_batch
+from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.journal import Journal, Table, load_tables
-from braidlog.coordinator.markers import End, Failures, LocalMarkers
 from braidlog.coordinator.offsets import Commit, Committed, Offsets
-from braidlog.coordinator.pending_commits import Pending, PendingCommits
-from braidlog.coordinator.transaction import Producing, Transaction, TxnState
-from braidlog.coordinator.transactions import Transactions
+from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.transactions.markers import End, Failures, LocalMarkers
+from braidlog.coordinator.transactions.pending_commits import Pending, PendingCommits
+from braidlog.coordinator.transactions.transaction import Producing, Transaction, TxnState
+from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.append import Acks, Append, ProducerLimit
-from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.fetch.fetch import Fetch
 from braidlog.partition.partition import Partition
-from braidlog.partition.verification import Question, Verified
+from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.produce.append import Acks, Append, ProducerLimit
+from braidlog.partition.produce.transaction_verification import Question, Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.worker.here import Here
+from braidlog.worker.inline_worker import Here
 
 T = TypeVar("T")
 

@@ -27,13 +27,13 @@ from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.timed_faults import TimedFaults
 from tests.simulation.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
 
-from braidlog.cluster import events as e
 from braidlog.cluster.etcd.entries import Keys
-from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.membership import name_of
-from braidlog.replication import swim
+from braidlog.cluster.metadata import events as e
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.registration import Life
+from braidlog.replication.control import swim
+from braidlog.replication.control.incarnation import Life
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Crash
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from random import Random
 from typing import Any, TypeVar
 
-from braidlog.model.world import Syncable
+from braidlog.model.runtime.runtime import Syncable
 
 T = TypeVar("T")
 US_PER_MS = 1_000

@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from braidlog.codec.batch import HEADER_BYTES, BatchHeader, read_header
-from braidlog.codec.records import control_batch, encode_batch
+from braidlog.codec.batch.header import HEADER_BYTES, BatchHeader, read_header
+from braidlog.codec.batch.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.storage.files import Disk
-from braidlog.storage.partition import PartitionLog, create_partition
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment_files import DATA_START, Identity
+from braidlog.storage.log.partition_log import PartitionLog, create_partition
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.segment.segment_files import DATA_START, Identity
 
 NOW = 1_700_000_000_000
 IDENTITY = Identity(bytes(range(16)), 0)

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from braidlog.codec.batch import BatchHeader, empty_batch, iter_batches
-from braidlog.codec.kernel import encode_records
-from braidlog.codec.records import control_batch, decode_batch, encode_batch
+from braidlog.codec.batch.header import BatchHeader, empty_batch, iter_batches
+from braidlog.codec.batch.kernel import encode_records
+from braidlog.codec.batch.records import control_batch, decode_batch, encode_batch
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, settings_from
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.storage.group_commit import GroupCommit
-from braidlog.storage.log import Log, Topic
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.pool import OPEN_FILES_MAX
-from braidlog.storage.rest import Rest
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.open_files import OPEN_FILES_MAX
+from braidlog.storage.recovery.clean_shutdown import Rest
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Operation, SimulatedDisk
 
@@ -662,7 +662,7 @@ def removable(model: PartitionModel, now_ms: int, delete_retention_ms: int) -> s
 def fixed_ids(monkeypatch: Any) -> None:
     """Topic ids by number, so that a run is the same every time."""
     numbers = itertools.count(1)
-    monkeypatch.setattr("braidlog.storage.folder.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
+    monkeypatch.setattr("braidlog.storage.folder.data_folder.uuid.uuid4", lambda: uuid.UUID(int=next(numbers)))
 
 
 @dataclass

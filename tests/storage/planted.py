@@ -9,16 +9,18 @@ from typing import NamedTuple
 from unittest import mock
 
 from tests.broker.node import Node
-from tests.coordinator import test_streams
+from tests.coordinator import test_event_streams
 from tests.storage import test_replicated
 from tests.storage.crashing import Campaign, World
 
-from braidlog.codec.batch import BatchHeader
-from braidlog.coordinator import streams
-from braidlog.storage import compaction, fitting, key_rewriting, recovery, retention
-from braidlog.storage.partition import PartitionLog, Writer
-from braidlog.storage.recovery import Recovered
-from braidlog.storage.state import EpochHistory
+from braidlog.codec.batch.header import BatchHeader
+from braidlog.coordinator import event_streams
+from braidlog.storage.compaction import compaction, compaction_merge, retention
+from braidlog.storage.log import follower_append
+from braidlog.storage.log.partition_log import PartitionLog, Writer
+from braidlog.storage.recovery import recovery
+from braidlog.storage.recovery.recovery import Recovered
+from braidlog.storage.state.partition_state import EpochHistory
 
 Patch = tuple[object, str, object]
 
@@ -86,7 +88,7 @@ BUGS: dict[int, Bug] = {
     ),
     27: Bug(
         "empty batch across the follower's end refused",
-        ((fitting, "is_gap", _never),),
+        ((follower_append, "is_gap", _never),),
         test_replicated.test_an_empty_batch_across_our_end_is_cut_to_it,
     ),
     28: Bug(
@@ -101,8 +103,8 @@ BUGS: dict[int, Bug] = {
     ),
     48: Bug(
         "stream index kept above a truncation",
-        ((streams._PartitionIndex, "drop_above", lambda index, offset: None),),
-        lambda: test_streams.test_events_that_were_truncated_are_forgotten(_streams_node()),
+        ((event_streams._PartitionIndex, "drop_above", lambda index, offset: None),),
+        lambda: test_event_streams.test_events_that_were_truncated_are_forgotten(_streams_node()),
     ),
     66: Bug(
         "epoch that wrote nothing kept at the end",
@@ -111,12 +113,12 @@ BUGS: dict[int, Bug] = {
     ),
     67: Bug(
         "tombstone dropped above the common end",
-        ((key_rewriting, "droppable_end", lambda plan: plan.cleaned_before),),
+        ((compaction_merge, "droppable_end", lambda plan: plan.cleaned_before),),
         test_replicated.test_a_tombstone_stays_until_every_replica_has_it,
     ),
     72: Bug(
         "start inside a batch",
-        ((fitting, "begins_inside", _never),),
+        ((follower_append, "begins_inside", _never),),
         test_replicated.test_a_log_begins_with_the_batch_that_holds_its_start,
     ),
 }

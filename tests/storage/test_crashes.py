@@ -15,8 +15,8 @@ from tests.sampling import FULL
 from tests.storage import workloads
 from tests.storage.crashing import Campaign, World, compare, fixed_ids, go_on, lost, open_log, read_raw, see_all
 
-from braidlog.codec.records import encode_batch
-from braidlog.storage.log import Log
+from braidlog.codec.batch.records import encode_batch
+from braidlog.storage.embedded_log import Log
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, Operation, SimulatedDisk
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from braidlog import Log
-from braidlog.storage.log import Topic
-from braidlog.storage.partition import FileSlice
+from braidlog.storage.embedded_log import Topic
+from braidlog.storage.log.partition_log import FileSlice
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 

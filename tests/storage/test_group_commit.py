@@ -13,8 +13,8 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import OsDisk
 from braidlog.storage.group_commit import SHARED_FROM, Flusher, GroupCommit
-from braidlog.storage.partition import PartitionLog, create_partition
-from braidlog.storage.pool import FilePool
+from braidlog.storage.log.partition_log import PartitionLog, create_partition
+from braidlog.storage.open_files import FilePool
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 
 WRITER = """
 import sys, threading
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 
 log = Log(sys.argv[1])
 topic = log.ensure_topic("t", partitions=2, segment_bytes=16384, index_interval_bytes=512, flush=sys.argv[3])

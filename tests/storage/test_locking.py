@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 
 HOLDER = """
 import sys
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 log = Log(sys.argv[1])
 log.ensure_topic("t").append(b"held")
 print("open", flush=True)

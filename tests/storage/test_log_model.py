@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from braidlog.codec.batch import BatchHeader, iter_batches
+from braidlog.codec.batch.header import BatchHeader, iter_batches
+from braidlog.codec.batch.records import control_batch, decode_batch, encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import control_batch, decode_batch, encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED
-from braidlog.storage.compaction import Compaction
-from braidlog.storage.log import Log, Topic
-from braidlog.storage.partition import Appended, PartitionLog
-from braidlog.storage.retention import retain
-from braidlog.storage.segment import Segment
+from braidlog.storage.compaction.compaction import Compaction
+from braidlog.storage.compaction.retention import retain
+from braidlog.storage.embedded_log import Log, Topic
+from braidlog.storage.log.partition_log import Appended, PartitionLog
+from braidlog.storage.segment.segment import Segment
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from tests.storage.building import FOLDER, NOW, batch, make_partition, marker, open_partition, small
-from tests.storage.test_compaction import Setting, rows
+from tests.storage.compaction.test_compaction import Setting, rows
 
-from braidlog.codec.batch import empty_batch, iter_batches, read_header
-from braidlog.codec.records import select_batch
+from braidlog.codec.batch.header import empty_batch, iter_batches, read_header
+from braidlog.codec.batch.records import select_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.retention import retain
-from braidlog.storage.segment_files import DATA_START
+from braidlog.storage.compaction.retention import retain
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.segment.segment_files import DATA_START
 from braidlog.testing.disk import Crash, SimulatedDisk
 
 

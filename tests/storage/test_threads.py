@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from braidlog.model.record import NewRecord
-from braidlog.storage.log import Log, Topic
+from braidlog.storage.embedded_log import Log, Topic
 
 WRITERS = 4
 APPENDS = 150

@@ -3,10 +3,10 @@
 from tests.storage.building import marker
 from tests.tables.turned import NOW
 
+from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import encode_batch
 from braidlog.model.record import NewRecord
-from braidlog.storage.log import Topic
+from braidlog.storage.embedded_log import Topic
 
 
 def fill(topic: Topic, count: int) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 from tests.tables.turned import turn
 
-from braidlog.tables import catalog, turning
+from braidlog.tables import catalog, table_writer
 from braidlog.tables.files import TableIO
 from braidlog.tables.plan import Plan
 
@@ -39,7 +39,10 @@ def then_die(act: Callable[..., object]) -> Callable[..., None]:
 
 
 def turn_until(point: str, plan: bytes) -> None:
-    exec(POINTS[point], {"catalog": catalog, "turning": turning, "TableIO": TableIO, "die": die, "then_die": then_die})
+    exec(
+        POINTS[point],
+        {"catalog": catalog, "turning": table_writer, "TableIO": TableIO, "die": die, "then_die": then_die},
+    )
     turn(msgspec.msgpack.decode(plan, type=Plan))
 
 
@@ -48,4 +51,4 @@ def turn_and_die(plan: Plan, point: str) -> None:
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    turning._swept.clear()  # the next is another process
+    table_writer._swept.clear()  # the next is another process

@@ -8,7 +8,7 @@ from tests.tables.filled import fill
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.settings import TableForm
-from braidlog.storage.log import Log
+from braidlog.storage.embedded_log import Log
 from braidlog.tables.plan import Plan
 
 

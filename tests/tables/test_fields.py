@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.codec import json_objects
+from braidlog.codec.columns import json_to_arrow
 from braidlog.tables import fields
 
 SCHEMA = pa.schema(
@@ -74,7 +74,7 @@ def one_by_one(values: Sequence[bytes | None]) -> list[list[Any]]:
     return [each.to_pylist() for each in fields.columns(fields.objects(values), SCHEMA)]
 
 
-PARSERS = [fields._by_arrow, *([fields._in_c] if json_objects.COMPILED else [])]
+PARSERS = [fields._by_arrow, *([fields._in_c] if json_to_arrow.COMPILED else [])]
 
 
 def check(values: Sequence[bytes | None]) -> bool:
@@ -107,7 +107,7 @@ def test_a_slice_of_a_column_is_parsed() -> None:
     assert [found[0].to_pylist(), found[2].to_pylist()] == [[None, 1, None, 3], [None, None, None, "b"]]
 
 
-@pytest.mark.skipif(not json_objects.COMPILED, reason="the compiled parser: nothing was compiled here")
+@pytest.mark.skipif(not json_to_arrow.COMPILED, reason="the compiled parser: nothing was compiled here")
 def test_lists_and_objects_are_texts_in_c() -> None:
     values = [b'{"text": %s, "n": 1}' % each for each in NESTED]
     parsed = fields.parse(pa.array(values, pa.binary()), SCHEMA)

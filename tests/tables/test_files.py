@@ -12,7 +12,7 @@ from tests.tables.test_object_stores import versitygw
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.storage.log import Log, Topic
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.files import TableIO
 from braidlog.tables.plan import Plan, TablePlace

@@ -9,7 +9,7 @@ from tests.tables.killed import turn_and_die
 from tests.tables.turned import NOW, expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.record import NewRecord
-from braidlog.storage.log import Log, Topic
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.plan import Plan
 

@@ -28,8 +28,8 @@ from braidlog.spark.lake.object_files import ObjectFiles
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change
-from braidlog.storage.log import Log, Topic
-from braidlog.tables import catalog, turning
+from braidlog.storage.embedded_log import Log, Topic
+from braidlog.tables import catalog, table_writer
 from braidlog.tables.files import TableIO
 from braidlog.tables.plan import Plan, TablePlace
 from braidlog.testing.server import hold_port
@@ -212,7 +212,7 @@ def test_what_never_became_rows_is_removed(
         with pytest.raises(BrokerError, match="the machine is gone"):
             turn(plan)
     assert len(names_of(plan)) == 2
-    turning._swept.clear()
+    table_writer._swept.clear()
     turn(plan)
     assert rows_of(table_of(plan)) == expected_of(topic)
     assert (len(names_of(plan)), names_of(plan)) == (2, named_by(plan))

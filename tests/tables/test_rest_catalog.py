@@ -18,7 +18,7 @@ from tests.tables.turned import NOW, expected_of, plan_of, rows_of, table_of, tu
 
 from braidlog.model.errors import BrokerError
 from braidlog.model.settings import TableForm
-from braidlog.storage.log import Log, Topic
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.plan import Plan, TablePlace
 

@@ -23,9 +23,9 @@ from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 from braidlog.model.errors import Reason
 from braidlog.model.settings import TableForm
 from braidlog.registry.framing import head
+from braidlog.registry.registry_state import State, Version, schema_entry
 from braidlog.registry.schemas import PROTOBUF, Reference, Schema
-from braidlog.registry.state import State, Version, schema_entry
-from braidlog.storage.log import Log, Topic
+from braidlog.storage.embedded_log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.plan import Plan
 
@@ -341,7 +341,7 @@ def test_two_who_know_different_schemas(
 def test_what_is_not_installed_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.register(record(("n", "int")))
     world.topic.append(b"x")
-    for module in ("braidlog.registry.avro_columns", "braidlog.registry.avro_values"):
+    for module in ("braidlog.registry.avro.columns", "braidlog.registry.avro.values"):
         monkeypatch.delattr(module, raising=False)
         monkeypatch.delitem(__import__("sys").modules, module, raising=False)
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)

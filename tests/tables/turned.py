@@ -5,11 +5,11 @@ from pathlib import Path
 from pyiceberg.table import Table
 
 from braidlog.model.settings import TableForm
-from braidlog.registry.state import Entry
+from braidlog.registry.registry_state import Entry
+from braidlog.storage.compaction.compaction_merge import Source
+from braidlog.storage.embedded_log import Topic
 from braidlog.storage.files import OsDisk
-from braidlog.storage.key_rewriting import Source
-from braidlog.storage.log import Topic
-from braidlog.tables import catalog, turning
+from braidlog.tables import catalog, table_writer
 from braidlog.tables.plan import Part, Plan, TablePlace, Turned
 
 NOW = 1_700_000_000_000
@@ -40,7 +40,7 @@ def plan_of(
 
 
 def turn(plan: Plan) -> Turned:
-    return turning.turn(plan, OsDisk())
+    return table_writer.turn(plan, OsDisk())
 
 
 def table_of(plan: Plan) -> Table:

@@ -1,10 +1,10 @@
 """A small data folder with a bit of everything, what is in it, and what must be true of it after a repair."""
 
 from braidlog import Compression, Log, Record
-from braidlog.codec.records import control_batch, encode_batch
+from braidlog.codec.batch.records import control_batch, encode_batch
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.tools.repair import Repair, RepairReport
+from braidlog.tools.repair.folder import Repair, RepairReport
 from braidlog.tools.verify import verify
 
 DATA = "/data"

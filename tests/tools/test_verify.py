@@ -5,9 +5,9 @@ import pytest
 from tests.tools.folders import DATA, FOLDER, TOPIC, build, segments, tree
 
 from braidlog import BrokerError, Log, StorageFault
-from braidlog.codec.batch import HEADER_BYTES, read_header, seal
-from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import STATE_MAGIC, decode_image, encode_image
+from braidlog.codec.batch.header import HEADER_BYTES, read_header, seal
+from braidlog.storage.state.partition_state import STATE_MAGIC, decode_image, encode_image
+from braidlog.storage.two_copy_file import SlotPair
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.tools.findings import Finding, Kind, Severity

@@ -71,7 +71,7 @@ from braidlog.cli.wire.options import DIALECTS
 from braidlog.client.schemes import capabilities, make_driver, parse_url
 from braidlog.client.engine.retry import Policy
 from braidlog.server.config import load_config
-from braidlog.tools.wire.watcher import Watcher
+from braidlog.tools.wire.capture.observed_connection import Watcher
 from braidlog.wire.observer import Side
 config = load_config(None, {"BRAID_LISTENERS__ECHO__SHOUT": "true"}, {}).config
 print(json.dumps({

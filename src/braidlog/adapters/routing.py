@@ -15,12 +15,12 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.services import CommonServices
-from braidlog.broker.access.authorize import Kind, NotAuthorizedError, Operation
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.forwarding import Call
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
+from braidlog.security.authorization import Kind, NotAuthorizedError, Operation
 
 T = TypeVar("T")
 

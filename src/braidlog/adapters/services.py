@@ -2,15 +2,15 @@
 
 import msgspec
 
-from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.coordinators import Coordinators
+from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
-from braidlog.model.world import World
-from braidlog.partition.append import Append
-from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosting import Hosting
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.fetch.fetch import Fetch
+from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.produce.append import Append
+from braidlog.security.authorization import Authorize
 
 
 class CommonServices(msgspec.Struct, frozen=True):

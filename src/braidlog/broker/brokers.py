@@ -5,13 +5,13 @@ Invariants: a broker that was acknowledged as registered is known after a crash;
 of them. Who is fenced, like who was heard of, is known since this node started.
 """
 
-from braidlog.cluster.events import AddNode, Event
-from braidlog.cluster.image import Image
 from braidlog.cluster.membership import Member
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.events import AddNode, Event
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
 
 
 class Brokers:

@@ -10,15 +10,15 @@ from typing import Final
 
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
-from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
-from braidlog.cluster.store import Metadata
-from braidlog.cluster.topic import Topic
+from braidlog.cluster.metadata.history import Happening, History
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.coordinator.shards import STATE_TOPIC
-from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, slots_in
-from braidlog.model import report as r
-from braidlog.model.slices import Pace
-from braidlog.partition.hosting import Hosting
+from braidlog.kv.replicated.slots import FEED_TOPIC, LOG_TOPIC, slots_in
+from braidlog.model.reporting import node_report as r
+from braidlog.model.runtime.cooperative import Pace
+from braidlog.partition.partition_registry import Hosting
 from braidlog.replication.assignment import Assignment
 
 EVENTS_TOLD: Final = 200

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from braidlog.broker.routing import Routing
-from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.state_limits import NODE
 from braidlog.model.errors import (
     BrokerError,
     ElsewhereError,
@@ -23,7 +23,7 @@ from braidlog.model.errors import (
     Reason,
     is_elsewhere,
 )
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
 
 T = TypeVar("T")
 

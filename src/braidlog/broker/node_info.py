@@ -1,12 +1,12 @@
 """What the node says of itself to its operator.
 
-Does not know the answer: `server/reporting.py` counts and measures.
+Does not know the answer: `server/node_reporter.py` counts and measures.
 """
 
 from collections.abc import Awaitable, Callable
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.report import NodeDescription
+from braidlog.model.reporting.node_report import NodeDescription
 
 Describe = Callable[[bool], Awaitable[NodeDescription]]
 """describe(in full) → what the node says."""

@@ -11,19 +11,19 @@ from functools import partial
 from typing import Final
 
 from braidlog.broker.routing import Routing
-from braidlog.cluster.events import AssignPartition, Event
-from braidlog.cluster.image import Image
-from braidlog.cluster.local import INTERNAL_PREFIX
-from braidlog.cluster.proposals import drain, remove
-from braidlog.cluster.sharing import lacking
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.events import AssignPartition, Event
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.cluster.metadata.proposals import drain, remove
+from braidlog.cluster.system_topic_replicas import lacking
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.slices import Pace
-from braidlog.partition.hosting import refuse_internal
+from braidlog.model.runtime.cooperative import Pace
+from braidlog.partition.partition_registry import refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Assignment, Nodes
-from braidlog.replication.election import may_lead
-from braidlog.replication.reassignment import cancel, reassign
+from braidlog.replication.control.election import may_lead
+from braidlog.replication.control.reassignment import cancel, reassign
 
 log = logging.getLogger("braidlog.cluster")
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from braidlog.cluster.membership import Member
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
-from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, SLOTS, log_of
+from braidlog.kv.replicated.slots import KEY_LOGS, LOG_TOPIC, SLOTS, log_of
 from braidlog.model.address import Address
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment

@@ -11,59 +11,59 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from braidlog.broker.access.authorize import Authorize, Operation
-from braidlog.broker.access.rules import Rules
-from braidlog.broker.access.users import Users
+from braidlog.broker.backup import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.brokers import Brokers
-from braidlog.broker.configs import Configs
-from braidlog.broker.coordinator import Carrying, Making, Members
-from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.cuts import KEY_VALUE_FOLDER, Cuts
+from braidlog.broker.coordination.coordinator import Carrying, Making, Members
+from braidlog.broker.coordination.coordinators import Coordinators
+from braidlog.broker.coordination.group_settings import GroupSettings
+from braidlog.broker.coordination.marker_routing import RoutedMarkers
+from braidlog.broker.coordination.producer_names import ProducerNames
+from braidlog.broker.coordination.stream_snapshots import StreamSnapshots
+from braidlog.broker.coordination.transaction_checks import TransactionChecks
 from braidlog.broker.forwarding import Forwarding
-from braidlog.broker.group_settings import GroupSettings
-from braidlog.broker.key_counts import KeyCounts
-from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.marker_routing import RoutedMarkers
+from braidlog.broker.keys.key_counts import KeyCounts
+from braidlog.broker.keys.key_service import KeyValue
 from braidlog.broker.node_info import Describe, no_description
-from braidlog.broker.placement import Placement
-from braidlog.broker.producer_names import ProducerNames
-from braidlog.broker.quota_changes import QuotaChanges
-from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import Removed, ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
-from braidlog.broker.schema_ids import SchemaIds
-from braidlog.broker.schema_log import SchemaLog, SchemaReader
-from braidlog.broker.stream_snapshots import StreamSnapshots
+from braidlog.broker.schemas.schema_log import SchemaLog, SchemaReader
+from braidlog.broker.schemas.subject_schema_ids import SchemaIds
 from braidlog.broker.topic_leaders import TopicLeaders
+from braidlog.broker.topic_placement import Placement
+from braidlog.broker.topic_settings import Configs
 from braidlog.broker.topics import Topics
-from braidlog.broker.transaction_checks import TransactionChecks
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
+from braidlog.coordinator.event_streams import EventStreams
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
-from braidlog.coordinator.holdings import Holdings
-from braidlog.coordinator.markers import LocalMarkers
-from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.shards import STATE_TOPIC, Spawn
-from braidlog.coordinator.streams import EventStreams
-from braidlog.kv.feed import Watcher
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slots import LOG_TOPIC
+from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.transactions.markers import LocalMarkers
+from braidlog.coordinator.transactions.producer_ids import ProducerIds
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.feed.feed_records import Watcher
+from braidlog.kv.replicated.slots import LOG_TOPIC
+from braidlog.kv.wal.local_store import LocalStore
+from braidlog.model.runtime.runtime import World
 from braidlog.model.settings import TopicSettings
-from braidlog.model.world import World
-from braidlog.partition.append import Append, DecompressionLimits, Intake, ProducerLimit
-from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosting import Hosting
-from braidlog.partition.internal_topic import open_metadata
+from braidlog.partition.fetch.fetch import Fetch
+from braidlog.partition.internal.internal_topic import open_metadata
+from braidlog.partition.key_log import TailFolder, keep_uncommitted
+from braidlog.partition.maintenance.delete_records import Trim
+from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.produce.append import Append, DecompressionLimits, Intake, ProducerLimit
+from braidlog.partition.produce.schema_check import SchemaCheck
 from braidlog.partition.reconciler import Reconciler
-from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
-from braidlog.partition.schema_check import SchemaCheck
-from braidlog.partition.trim import Trim
+from braidlog.security.authorization import Authorize, Operation
+from braidlog.security.quota_changes import QuotaChanges
+from braidlog.security.quotas import Quotas
+from braidlog.security.rule_changes import Rules
+from braidlog.security.users import Users
 from braidlog.storage.files import join
-from braidlog.storage.folder import DataFolder
-from braidlog.worker.here import Here
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.worker.inline_worker import Here
 from braidlog.worker.jobs import Worker
 
 T = TypeVar("T", bound=msgspec.Struct)

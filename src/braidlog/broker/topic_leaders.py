@@ -10,13 +10,13 @@ from typing import Final
 import msgspec
 
 from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding, read_asked
-from braidlog.cluster.placing import live
-from braidlog.cluster.store import Metadata
-from braidlog.coordinator.holdings import NODE
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.cluster.replica_placement import live
+from braidlog.coordinator.state_limits import NODE
 from braidlog.model.errors import BrokerError
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition_registry import Hosting
 
 CALL: Final = "leads"
 SERVED_SECONDS_MAX: Final = 5.0

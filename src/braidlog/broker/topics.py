@@ -1,7 +1,7 @@
 """Topics: create, delete, grow, alter.
 
-Knows: what a request may ask for. Refuses to know: records; finding a partition (`partition/hosting.py`); who replicates one
-(`placement.py`). Invariant: a topic that was acknowledged as created is there after a crash; one that was deleted is not.
+Knows: what a request may ask for. Refuses to know: records; finding a partition (`partition/partition_registry.py`); who replicates one
+(`topic_placement.py`). Invariant: a topic that was acknowledged as created is there after a crash; one that was deleted is not.
 """
 
 import contextlib
@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from braidlog.broker.quotas import Buckets
 from braidlog.broker.topic_leaders import TopicLeaders
-from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
-from braidlog.cluster.image import Image
-from braidlog.cluster.local import INTERNAL_PREFIX
-from braidlog.cluster.placing import MIN_IN_SYNC, live, place, wanted
-from braidlog.cluster.topic import Topic
-from braidlog.coordinator.holdings import NODE, Holdings
+from braidlog.cluster.metadata.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
+from braidlog.cluster.metadata.topic_state import Topic
+from braidlog.cluster.replica_placement import MIN_IN_SYNC, live, place, wanted
+from braidlog.coordinator.state_limits import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
+from braidlog.model.runtime.runtime import World
 from braidlog.model.settings import TopicSettings, settings_from
-from braidlog.model.world import World
-from braidlog.partition.hosting import PUBLISHED, Hosting, is_hidden, refuse_internal
 from braidlog.partition.partition import Partition
+from braidlog.partition.partition_registry import PUBLISHED, Hosting, is_hidden, refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Nodes
+from braidlog.security.quotas import Buckets
 
 log = logging.getLogger("braidlog.topics")
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from braidlog.cluster.events import (
+from braidlog.cluster.metadata.events import (
     CLUSTER_VERSION,
     FIRST_VERSION,
     DrainNode,
@@ -13,16 +13,16 @@ from braidlog.cluster.events import (
     RegisterNode,
     version_of,
 )
-from braidlog.cluster.topic import Topic
+from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.replication import election, registration
 from braidlog.replication.assignment import Assignment, Node, Registered
+from braidlog.replication.control import election, incarnation
 
 
 class Member(msgspec.Struct, frozen=True):
     """A node as it last registered."""
 
-    registered: registration.Registration
+    registered: incarnation.Registration
     is_fenced: bool = False
     addresses: dict[str, tuple[str, int]] = {}
     """Host and port of each listener, by protocol name."""
@@ -109,7 +109,7 @@ def stale(text: str) -> BrokerError:
 
 
 def register(known: Membership, event: RegisterNode) -> None:
-    registered = registration.Registration(event.incarnation, event.life)
+    registered = incarnation.Registration(event.incarnation, event.life)
     said = {name: getattr(event, name) for name in ("addresses", "rack", "name", "versions")}
     known.members[str(event.node)] = Member(registered, **said)
 
@@ -137,7 +137,7 @@ def rejoined(topic: Topic, event: RegisterNode, before: Member | None, nodes: Re
         if event.node not in each.replicas:
             return each
         is_damaged = name_of(topic.name, number) in event.damaged
-        is_whole = bool(topic.holder) or registration.is_whole(
+        is_whole = bool(topic.holder) or incarnation.is_whole(
             registered, event.life, flush_on_ack=flush_on_ack, is_damaged=is_damaged
         )
         return election.registered(each, event.node, nodes, topic.min_in_sync, is_whole=is_whole)

@@ -13,11 +13,11 @@ from typing import Final
 
 import uvicorn
 
+from braidlog.console.admin_connections import AdminConnection
 from braidlog.console.app import make_app
-from braidlog.console.connections import AdminConnection
-from braidlog.console.node import Node
-from braidlog.model.logline import formatter
-from braidlog.model.report import LINE_BYTES_MAX
+from braidlog.console.node_client import Node
+from braidlog.model.reporting.json_log_line import formatter
+from braidlog.model.reporting.node_report import LINE_BYTES_MAX
 
 GOODBYE_SECONDS_MAX: Final = 1
 NICENESS: Final = 5

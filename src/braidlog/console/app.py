@@ -17,25 +17,25 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
+from braidlog.console.access_control import Guard, Keys, is_page
 from braidlog.console.actions import Actions
 from braidlog.console.assets import Assets
-from braidlog.console.clients import ClientsOf, TooManyReaders, status_of
-from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
-from braidlog.console.guard import Guard, Keys, is_page
-from braidlog.console.health import Doctor, Health
-from braidlog.console.history import PlotHistory
-from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
+from braidlog.console.listener_clients import ClientsOf, TooManyReaders, status_of
+from braidlog.console.monitoring.health import Doctor, Health
+from braidlog.console.monitoring.history import PlotHistory
+from braidlog.console.monitoring.spark_queries import SparkQueries
+from braidlog.console.node_client import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
-from braidlog.console.record_values import RecordValues
-from braidlog.console.registry import Registry
-from braidlog.console.registry_access import Access, RegistryGate
-from braidlog.console.registry_routes import RegistryRoutes
+from braidlog.console.records.record_values import RecordValues
+from braidlog.console.registry.access import Access, RegistryGate
+from braidlog.console.registry.routes import RegistryRoutes
+from braidlog.console.registry.schema_registry import Registry
 from braidlog.console.rendering import Renderer
-from braidlog.console.spark_queries import SparkQueries
-from braidlog.model import metrics_text
+from braidlog.console.server_sent_events import Feeds
 from braidlog.model.clock import SystemClock
-from braidlog.model.report import Check
+from braidlog.model.reporting import prometheus_text
+from braidlog.model.reporting.node_report import Check
 from braidlog.registry.errors import RegistryError
 
 PACKED_BYTES_MIN: Final = 1024
@@ -155,10 +155,10 @@ class _Machines:
 
     async def scrape(self, _: Request) -> Response:
         try:
-            text = metrics_text.text_of(await self._node.snapshot())
+            text = prometheus_text.text_of(await self._node.snapshot())
         except NodeError:
-            text = metrics_text.text_of(None)
-        return Response(text, media_type=metrics_text.CONTENT_TYPE)
+            text = prometheus_text.text_of(None)
+        return Response(text, media_type=prometheus_text.CONTENT_TYPE)
 
     async def topics(self, _: Request) -> Response:
         try:

@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
-from braidlog.console.clients import ClientsOf
-from braidlog.console.fields import FormError, fields_of, headers_of, integer, raw_bytes
-from braidlog.console.guard import Guard, is_ours
-from braidlog.console.node import NodeError
+from braidlog.console.access_control import Guard, is_ours
+from braidlog.console.form_fields import FormError, fields_of, headers_of, integer, raw_bytes
+from braidlog.console.listener_clients import ClientsOf
+from braidlog.console.node_client import NodeError
 from braidlog.console.rendering import Renderer
 
 UNKNOWN_ADDRESS = "unknown"

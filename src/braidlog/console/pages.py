@@ -14,18 +14,18 @@ from starlette.responses import PlainTextResponse, Response
 from braidlog.client.drivers.contract import Setting
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.console.actions.access import OPERATIONS, RESOURCES
-from braidlog.console.clients import ClientsOf
 from braidlog.console.cluster_view import COORDINATORS
-from braidlog.console.health import Doctor
-from braidlog.console.listing import Listing
-from braidlog.console.node import Node, NodeError, rate
-from braidlog.console.registry import Registry
+from braidlog.console.listener_clients import ClientsOf
+from braidlog.console.monitoring.health import Doctor
+from braidlog.console.monitoring.spark_pipelines import graph
+from braidlog.console.monitoring.spark_queries import SparkQueries, figures_of
+from braidlog.console.node_client import Node, NodeError, rate
+from braidlog.console.registry.schema_registry import Registry
 from braidlog.console.rendering import PAGES, Renderer
-from braidlog.console.spark_pipelines import graph
-from braidlog.console.spark_queries import SparkQueries, figures_of
-from braidlog.model.door_tokens import CONSOLE
-from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
-from braidlog.registry.state import State, Version
+from braidlog.console.table_sorting import Listing
+from braidlog.model.console_token import CONSOLE
+from braidlog.model.reporting.node_report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.registry.registry_state import State, Version
 
 FOUND_MAX: Final = 12
 SUBJECTS_MAX: Final = 1000

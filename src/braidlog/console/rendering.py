@@ -13,10 +13,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from braidlog.console.access_control import Guard
 from braidlog.console.assets import Assets
-from braidlog.console.guard import Guard
-from braidlog.model.door_tokens import CONSOLE
-from braidlog.model.report import Welcome
+from braidlog.model.console_token import CONSOLE
+from braidlog.model.reporting.node_report import Welcome
 
 PAGES: Final = (
     ("/", "Overview"),

@@ -11,12 +11,12 @@ from typing import Any, NewType, Protocol
 
 import msgspec
 
-from braidlog.codec.records import encode_batch
-from braidlog.codec.section import Row
-from braidlog.coordinator.holdings import Account
+from braidlog.codec.batch.records import encode_batch
+from braidlog.codec.batch.records_section import Row
+from braidlog.coordinator.state_limits import Account
 from braidlog.model.errors import StorageFault
-from braidlog.model.slices import Pace, in_slices
-from braidlog.model.world import World
+from braidlog.model.runtime.cooperative import Pace, in_slices
+from braidlog.model.runtime.runtime import World
 
 Key = tuple[str | int, ...]
 Mark = NewType("Mark", int)

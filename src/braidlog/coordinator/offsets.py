@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import Key, Mark, Table, put_together
+from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.partition_registry import Hosting
 
 METADATA_CHARS_MAX = 4096
 OFFSET_MAX = 2**63 - 1

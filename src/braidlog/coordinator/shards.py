@@ -12,9 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 from braidlog.codec.crc import crc32c
 from braidlog.coordinator.journal import JournalLog
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
+from braidlog.model.runtime.runtime import Wakeup, World
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.model.stages import PREFIX, read_stage_name
-from braidlog.model.world import Wakeup, World
+from braidlog.model.stage_ids import PREFIX, read_stage_name
 
 log = logging.getLogger("braidlog.coordinator")
 

@@ -8,12 +8,12 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.model.errors import StorageFault
-from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting
+from braidlog.model.runtime.runtime import World
 from braidlog.partition.opening import close_each, shared
 from braidlog.partition.partition import Partition
+from braidlog.partition.partition_registry import Hosting
 
 log = logging.getLogger("braidlog.partition")
 

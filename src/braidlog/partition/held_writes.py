@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from braidlog.model.world import Wakeup, World
+from braidlog.model.runtime.runtime import Wakeup, World
 
 HELD_SECONDS_MAX: Final = 60.0
 

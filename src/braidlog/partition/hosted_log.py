@@ -11,22 +11,22 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from braidlog.codec.records import EndMarker
+from braidlog.codec.batch.records import EndMarker
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic
+from braidlog.model.runtime.runtime import Wakeup
 from braidlog.model.settings import TopicSettings
-from braidlog.model.world import Wakeup
-from braidlog.partition.partition_node import PartitionNode
-from braidlog.partition.replicated import ReplicatedPartition
-from braidlog.partition.upkeep import is_due
+from braidlog.partition.maintenance.log_maintenance import is_due
+from braidlog.partition.partition_context import PartitionNode
+from braidlog.partition.replica_runner import ReplicatedPartition
 from braidlog.replication import follower_reads
 from braidlog.replication.messages import Assigned, Message
 from braidlog.replication.replica_state import Leader
 from braidlog.replication.replicas import Replicas, described
-from braidlog.storage.damage import Damage
-from braidlog.storage.partition import FileSlice, PartitionLog
-from braidlog.storage.rest import Rest
-from braidlog.storage.state import EpochHistory
+from braidlog.storage.log.partition_log import FileSlice, PartitionLog
+from braidlog.storage.recovery.clean_shutdown import Rest
+from braidlog.storage.recovery.damage import Damage
+from braidlog.storage.state.partition_state import EpochHistory
 
 Opener = Callable[[str, int], PartitionLog]
 """Opens the log of a topic's partition."""

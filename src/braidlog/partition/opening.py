@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
-from braidlog.cluster.topic import Topic
+from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting, NotOpened
+from braidlog.model.runtime.runtime import World
 from braidlog.partition.partition import Partition
+from braidlog.partition.partition_registry import Hosting, NotOpened
 
 log = logging.getLogger("braidlog.partition")
 

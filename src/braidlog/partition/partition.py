@@ -10,14 +10,14 @@ answered in the epoch in which it began; what was computed from records that are
 import logging
 from collections.abc import Callable, Iterable
 
-from braidlog.codec.batch import read_header
+from braidlog.codec.batch.header import read_header
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.runtime.runtime import Wakeup, World
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.model.world import Wakeup, World
 from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted_log import HostedLog, Opener, Role
-from braidlog.partition.partition_node import Key, PartitionNode
-from braidlog.partition.replicated import Buffer, Marker, Persist, Produced, Refused, ReplicatedPartition
+from braidlog.partition.partition_context import Key, PartitionNode
+from braidlog.partition.replica_runner import Buffer, Marker, Persist, Produced, Refused, ReplicatedPartition
 from braidlog.replication import external, follower_reads
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
@@ -52,8 +52,8 @@ from braidlog.replication.ready import (
     Watermark,
 )
 from braidlog.replication.replica_state import Leader
-from braidlog.storage.partition import Appended, PartitionLog
-from braidlog.storage.rest import Rest
+from braidlog.storage.log.partition_log import Appended, PartitionLog
+from braidlog.storage.recovery.clean_shutdown import Rest
 
 NOBODY = -1
 """The token of what nobody waits for."""
@@ -153,7 +153,7 @@ class Partition(HostedLog):
         self.followed: Callable[[], None] | None = None
         """Called after each step: what is made from the records follows them."""
         self.verified: dict[int, int] = {}
-        """Whose transaction is known to write here: producer id → epoch (`verification.py`). A marker ends it, and so does
+        """Whose transaction is known to write here: producer id → epoch (`transaction_verification.py`). A marker ends it, and so does
         every change of the leader."""
         self._assigned = resumes
         if resumes is not None:

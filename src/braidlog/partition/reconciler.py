@@ -12,9 +12,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from braidlog.cluster.events import FolderMade
-from braidlog.cluster.image import Image
-from braidlog.cluster.reconcile import (
+from braidlog.cluster.metadata.events import FolderMade
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.metadata_store import Decide, Metadata
+from braidlog.cluster.metadata.topic_state import Topic
+from braidlog.cluster.reconciliation import (
     Action,
     Close,
     Describe,
@@ -29,16 +31,14 @@ from braidlog.cluster.reconcile import (
     SetAside,
     reconcile,
 )
-from braidlog.cluster.store import Decide, Metadata
-from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.turns import Turns
-from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting, NotOpened, is_nodes_own, is_own
+from braidlog.model.runtime.keyed_lock import Turns
+from braidlog.model.runtime.runtime import World
 from braidlog.partition.opening import Opened, open_beside, wake
 from braidlog.partition.partition import Partition
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
+from braidlog.partition.partition_registry import Hosting, NotOpened, is_nodes_own, is_own
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import PartitionLog
 
 TopicChanged = Callable[[str], Awaitable[None]]
 """Called with the name of a topic that was deleted or got more partitions."""

@@ -10,8 +10,16 @@ import msgspec
 
 from braidlog.registry.compatibility import Level
 from braidlog.registry.errors import Code, RegistryError
+from braidlog.registry.registry_state import (
+    Entry,
+    State,
+    Version,
+    gone_entry,
+    max_id_entry,
+    schema_entry,
+    subject_entry,
+)
 from braidlog.registry.schemas import Reference, Schema
-from braidlog.registry.state import Entry, State, Version, gone_entry, max_id_entry, schema_entry, subject_entry
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
 VERSION_MAX: Final = 2**31 - 1

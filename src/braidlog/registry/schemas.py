@@ -13,8 +13,13 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from braidlog.registry import avro, avro_matching, json_matching, proto, proto_bytes, proto_matching, proto_text
+from braidlog.registry.avro import avro_compatibility
+from braidlog.registry.avro import schema as avro
 from braidlog.registry.errors import Code, RegistryError, invalid
+from braidlog.registry.json_schema import json_compatibility
+from braidlog.registry.protobuf import descriptor, proto_compatibility
+from braidlog.registry.protobuf import schema as proto
+from braidlog.registry.protobuf import text as proto_text
 
 AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 TYPES: Final = (JSON, PROTOBUF, AVRO)
@@ -75,7 +80,7 @@ class AvroSchema:
         self.identity = _digest(_encoded(self.text))
 
     def misfits(self, writer: "AvroSchema") -> list[str]:
-        return avro_matching.misfits(self.root, writer.root)
+        return avro_compatibility.misfits(self.root, writer.root)
 
     def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
         return self.text
@@ -84,7 +89,7 @@ class AvroSchema:
 class JsonSchema:
     def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
         self.document = _json(text)
-        faults = json_matching.faults(self.document)
+        faults = json_compatibility.faults(self.document)
         if faults:
             raise invalid("; ".join(faults[:5]))
         self.text = json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
@@ -93,7 +98,7 @@ class JsonSchema:
 
     def misfits(self, writer: "JsonSchema") -> list[str]:
         others = {**writer._references, **self._references}  # noqa: SLF001 - one of ours
-        return json_matching.misfits(self.document, writer.document, others.get)
+        return json_compatibility.misfits(self.document, writer.document, others.get)
 
     def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
         return self.text
@@ -130,15 +135,15 @@ class ProtobufSchema:
             raise invalid(f"import {unknown[0]!r}: refer to the schema that has it")
         proto.resolve(self.file, self._imported)
         self.text = text if is_text else proto_text.write(self.file)
-        self.identity = _digest(proto_bytes.write(self.file, "", self._imported))
+        self.identity = _digest(descriptor.write(self.file, "", self._imported))
 
     def misfits(self, writer: "ProtobufSchema") -> list[str]:
-        return proto_matching.misfits(self.file, writer.file)
+        return proto_compatibility.misfits(self.file, writer.file)
 
     def formatted(self, wanted: str) -> str:
         if wanted != SERIALIZED:
             return self.text
-        return base64.b64encode(proto_bytes.write(self.file, "default", self._imported)).decode()
+        return base64.b64encode(descriptor.write(self.file, "default", self._imported)).decode()
 
 
 def _proto(text: str) -> tuple[proto.File, bool]:
@@ -150,7 +155,7 @@ def _proto(text: str) -> tuple[proto.File, bool]:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise error from None
-        return proto_bytes.read(data), False
+        return descriptor.read(data), False
 
 
 _CLASSES: Final[Mapping[str, Callable[[str, Mapping[str, Schema]], Parsed]]] = {

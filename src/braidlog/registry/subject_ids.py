@@ -1,6 +1,6 @@
 """Which ids each subject has: the part of the log of schemas that a check of records needs, without the schemas themselves.
 
-Knows: the records of `_schemas`, as `state.py` draws them. Invariant: an id is a subject's while a version that is not deleted
+Knows: the records of `_schemas`, as `registry_state.py` draws them. Invariant: an id is a subject's while a version that is not deleted
 has it; the same as `State` says, held to it by a test.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from braidlog.registry.state import Entry
+from braidlog.registry.registry_state import Entry
 
 
 class _Key(msgspec.Struct):

@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.registry import framing
 from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError, RegistryError
-from braidlog.registry.proto import name_at
+from braidlog.registry.protobuf.schema import name_at
 from braidlog.registry.schemas import AVRO, PROTOBUF, AvroSchema, Find, ProtobufSchema, Schema, referenced
 
 KNOWN_MAX: Final = 1000
@@ -71,14 +71,14 @@ class SchemaValues:
 
 
 def _avro_reader(schema: AvroSchema) -> Read:
-    from braidlog.registry import avro_values  # noqa: PLC0415 - fastavro is an extra
+    from braidlog.registry.avro import values  # noqa: PLC0415 - fastavro is an extra
 
-    avro_values.check_bounded(schema.root, schema.root.short_name)
-    theirs = avro_values.parsed(schema.root)
+    values.check_bounded(schema.root, schema.root.short_name)
+    theirs = values.parsed(schema.root)
 
     def read(payload: bytes) -> Any:  # noqa: ANN401 - JSON
         errors: list[str | None] = [None]
-        found = avro_values.decoded([payload], theirs, None, errors)
+        found = values.decoded([payload], theirs, None, errors)
         if errors[0] is not None:
             raise ValueError(errors[0])
         return _shown(found[0])
@@ -103,7 +103,7 @@ def _shown(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _proto_reader(schema: ProtobufSchema, references: dict[str, Schema]) -> Read:
     from google.protobuf import json_format  # noqa: PLC0415 - Google's library is an extra
 
-    from braidlog.registry.proto_messages import MessageType  # noqa: PLC0415 - the same
+    from braidlog.registry.protobuf.messages import MessageType  # noqa: PLC0415 - the same
 
     known: dict[tuple[int, ...], MessageType] = {}
 

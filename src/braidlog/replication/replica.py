@@ -9,7 +9,7 @@ from braidlog.replication import external
 from braidlog.replication import follower as following
 from braidlog.replication import leader as leading
 from braidlog.replication.assignment import Assignment, TornEnd
-from braidlog.replication.election import with_torn_end
+from braidlog.replication.control.election import with_torn_end
 from braidlog.replication.messages import (
     Append,
     Assigned,

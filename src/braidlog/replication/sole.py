@@ -1,7 +1,7 @@
 """Rules for the only replica of a partition: it leads, and its records are committed once they are as durable as the
 topic requires.
 
-These rules say when its log may be written without a step (`partition/replicated.py`). The replica's state catches up
+These rules say when its log may be written without a step (`partition/replica_runner.py`). The replica's state catches up
 before its next step.
 """
 

@@ -18,33 +18,33 @@ from pathlib import Path
 from typing import Any, Final
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.kafka import relay
-from braidlog.adapters.peers.calls import Serve, asked, asked_for_client, requests_of
+from braidlog.adapters.kafka import console_relay
+from braidlog.adapters.peers.node_calls import Serve, asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker.clustered_keys import Around as Keys
-from braidlog.broker.clustered_keys import ClusteredKeys
+from braidlog.broker.keys.clustered_keys import Around as Keys
+from braidlog.broker.keys.clustered_keys import ClusteredKeys
+from braidlog.broker.keys.replica_comparison import COMPARE_SECONDS
 from braidlog.broker.services import Services, tails_of
-from braidlog.broker.slot_comparing import COMPARE_SECONDS
-from braidlog.cluster import proposals
-from braidlog.cluster.controlling import NodeController
+from braidlog.cluster.controller_runner import NodeController
 from braidlog.cluster.membership import Membership, name_of
-from braidlog.cluster.registering import Description, Registrar
-from braidlog.cluster.starts import StartFile
+from braidlog.cluster.metadata import proposals
+from braidlog.cluster.registration import Description, Registrar
+from braidlog.cluster.start_record import StartFile
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError
-from braidlog.model.report import EtcdReport
-from braidlog.partition.handing_over import HandingOver
+from braidlog.model.reporting.node_report import EtcdReport
 from braidlog.partition.hosted_log import Role
+from braidlog.partition.leadership_transfer import HandingOver
 from braidlog.partition.partition import Partition
-from braidlog.replication.swim import Members
-from braidlog.server import reporting
+from braidlog.replication.control.swim import Members
+from braidlog.server import node_reporter
 from braidlog.server.cluster_parts import GOSSIP, PEERS, ClusterParts
-from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
-from braidlog.server.listener import SWEEP_SECONDS, Listener
+from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.net.listener import SWEEP_SECONDS, Listener
+from braidlog.server.net.session import Session
+from braidlog.server.net.wire_log import incoming_of, session_of
 from braidlog.server.peers.gossip_thread import GossipThread
-from braidlog.server.peers.key_port import KeyPort
-from braidlog.server.session import Session
-from braidlog.server.wirelog import incoming_of, session_of
+from braidlog.server.peers.kv_peer_port import KeyPort
 
 log = logging.getLogger("braidlog.cluster")
 
@@ -171,7 +171,7 @@ class ClusterNode:
 
     def answer_consoles(self, requests: Serve, report: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> None:
         """From now on the consoles of other nodes may ask this one."""
-        self.peers.adapter.calls.rows |= {relay.CALL: requests, reporting.CALL: asked(report)}
+        self.peers.adapter.calls.rows |= {console_relay.CALL: requests, node_reporter.CALL: asked(report)}
 
     # -- joining -----------------------------------------------------------------------------------------------
 

@@ -14,26 +14,26 @@ from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.services import NodeParts
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.address import Address
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
-from braidlog.model.world import World
-from braidlog.partition.node_replicas import NodeReplicas, Received
-from braidlog.partition.partition_node import Key
-from braidlog.server.budget import Budget
-from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
-from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.partition_context import Key
+from braidlog.partition.replica_manager import NodeReplicas, Received
+from braidlog.server.etcd.cluster_config import ClusterConfig
+from braidlog.server.etcd.etcd_metadata import ClusterStore, open_cluster
+from braidlog.server.net.memory_budget import Budget
+from braidlog.server.net.ports import close_all, listen
+from braidlog.server.net.scheduler import FairTurns
 from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.dialling import end_when_unheard
+from braidlog.server.peers.dialing import end_when_unheard
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
-from braidlog.server.ports import close_all, listen
-from braidlog.server.scheduler import FairTurns
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.tasks import Tasks
-from braidlog.tools.wire.recorder import Recorder
+from braidlog.tools.wire.capture.recorder import Recorder
 
 GOSSIP: Final = "gossip"
 PEERS: Final = "peers"

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from braidlog.broker.access.authorize import CONSOLE, Rule
-from braidlog.broker.quotas import Quotas, Rates, check_percent
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
-from braidlog.coordinator.holdings import StateLimits
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.coordinator.state_limits import StateLimits
+from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.report import ADMIN_PORT, REGISTRY_PORT
-from braidlog.model.secrecy import HIDDEN, without_credentials
+from braidlog.model.redaction import HIDDEN, without_credentials
+from braidlog.model.reporting.node_report import ADMIN_PORT, REGISTRY_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.append import DecompressionLimits
-from braidlog.partition.scrubbing import ScrubSettings
-from braidlog.server.connection_limits import SessionLimits
-from braidlog.server.etcd.settings import ClusterConfig
-from braidlog.server.gatekeeper import StrangerLimits
-from braidlog.server.tables import TablesSettings
-from braidlog.server.worker_process import WorkerSettings
+from braidlog.partition.maintenance.scrubber import ScrubSettings
+from braidlog.partition.produce.append import DecompressionLimits
+from braidlog.security.authorization import CONSOLE, Rule
+from braidlog.security.quotas import Quotas, Rates, check_percent
+from braidlog.server.etcd.cluster_config import ClusterConfig
+from braidlog.server.net.connection_limits import SessionLimits
+from braidlog.server.net.unauthenticated_limits import StrangerLimits
+from braidlog.server.process.worker_process import WorkerSettings
+from braidlog.server.table_export import TablesSettings
 from braidlog.wire.dialect import Dialect, dialects
 
 ENVIRONMENT_PREFIX = "BRAID_"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from braidlog.spark import upsert
     from braidlog.spark.inference import infer_schema
     from braidlog.spark.lookups import lookup
-    from braidlog.spark.pipeline.reporting import report
+    from braidlog.spark.pipeline.progress_reporting import report
     from braidlog.spark.topics import tables, topic
 
 _HOMES = {

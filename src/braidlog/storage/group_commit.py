@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 from braidlog.model.clock import Clock, Seconds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.runtime.runtime import Syncable
 from braidlog.model.settings import Flush
-from braidlog.model.world import Syncable
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.log.partition_log import PartitionLog
 
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0

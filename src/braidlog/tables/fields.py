@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from braidlog.codec import json_objects
+from braidlog.codec.columns import json_to_arrow
 from braidlog.tables.segments import SCHEMA
 
 FIELDS_MAX = 500
@@ -91,7 +91,7 @@ def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
     names = [_field_of(each.name) for each in schema]
     if not names or len({*names}) < len(names):
         return None
-    return (_in_c if json_objects.COMPILED else _by_arrow)(values, names, schema)
+    return (_in_c if json_to_arrow.COMPILED else _by_arrow)(values, names, schema)
 
 
 def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
@@ -101,7 +101,7 @@ def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Arra
         return None
     kinds = bytes(_KINDS[each] for each in schema.types)
     try:
-        found = json_objects.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
+        found = json_to_arrow.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
         if found is None:
             return None
         filled, has_more_than_ascii = found
@@ -204,9 +204,9 @@ def _fit_text(value: Any) -> str | None:  # noqa: ANN401 - as above
 
 _FITS = {pa.bool_(): _fit_bool, pa.int64(): _fit_int, pa.float64(): _fit_float, pa.string(): _fit_text}
 _KINDS = {
-    pa.bool_(): json_objects.BOOLEAN,
-    pa.int64(): json_objects.LONG,
-    pa.float64(): json_objects.DOUBLE,
-    pa.string(): json_objects.TEXT,
+    pa.bool_(): json_to_arrow.BOOLEAN,
+    pa.int64(): json_to_arrow.LONG,
+    pa.float64(): json_to_arrow.DOUBLE,
+    pa.string(): json_to_arrow.TEXT,
 }
 OF_JSON = frozenset(_FITS)

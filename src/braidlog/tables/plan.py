@@ -7,8 +7,8 @@ import msgspec
 
 from braidlog.model.settings import TableForm
 from braidlog.registry.framing import subject_of
-from braidlog.storage.key_rewriting import Source
-from braidlog.storage.transactions import Aborted
+from braidlog.storage.compaction.compaction_merge import Source
+from braidlog.storage.state.transaction_index import Aborted
 
 
 class TablePlace(msgspec.Struct, frozen=True):

@@ -9,17 +9,17 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from braidlog.codec.arrow import COLUMN_NAMES, PieceBuilder, Pieces, arrow_schema
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch.header import BatchHeader
+from braidlog.codec.batch.read_committed import visible
+from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, Pieces, arrow_schema
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.visible import visible
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.storage.compaction.compaction_merge import Source
 from braidlog.storage.files import Disk, File
-from braidlog.storage.key_rewriting import Source
-from braidlog.storage.segment_files import DATA_START, read_generation
-from braidlog.storage.transactions import ranges
-from braidlog.storage.walk import BadBatch, walk
+from braidlog.storage.segment.batch_scan import BadBatch, walk
+from braidlog.storage.segment.segment_files import DATA_START, read_generation
+from braidlog.storage.state.transaction_index import ranges
 from braidlog.tables.plan import Part
 
 PIECES = Pieces(128 * 1024, 32 * 1024 * 1024)

@@ -14,12 +14,12 @@ import pyarrow as pa
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TableForm
 from braidlog.registry import framing
-from braidlog.registry.columns import Decode, Errors
 from braidlog.registry.errors import ColumnTypeError, RegistryError
-from braidlog.registry.framed import Framed
-from braidlog.registry.proto import name_at
+from braidlog.registry.framed_columns import Framed
+from braidlog.registry.protobuf.schema import name_at
+from braidlog.registry.registry_state import Entry, State
 from braidlog.registry.schemas import AVRO, PROTOBUF, AvroSchema, ProtobufSchema, Schema, referenced
-from braidlog.registry.state import Entry, State
+from braidlog.registry.value_columns import Decode, Errors
 from braidlog.tables import fields
 from braidlog.tables.evolution import fitted, grown, storable
 from braidlog.tables.segments import SCHEMA
@@ -151,9 +151,9 @@ def _protobuf(schema: Schema, references: dict[str, Schema], head: bytes) -> _So
 def _module(name: str) -> Any:  # noqa: ANN401 - a module
     try:
         if name == "avro_columns":
-            from braidlog.registry import avro_columns as found  # noqa: PLC0415 - fastavro is an extra
+            from braidlog.registry.avro import columns as found  # noqa: PLC0415 - fastavro is an extra
         else:
-            from braidlog.registry import proto_columns as found  # type: ignore[no-redef] # noqa: PLC0415 - Google's library is one
+            from braidlog.registry.protobuf import columns as found  # type: ignore[no-redef] # noqa: PLC0415 - Google's library is one
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         said = f"{package} is not installed where the node runs: pip install 'braidlog[schemas]'"

@@ -28,8 +28,8 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.storage.files import OsDisk, join
-from braidlog.storage.segment_files import DAMAGED
-from braidlog.storage.set_aside import SetAside, find_set_aside
+from braidlog.storage.folder.quarantine import SetAside, find_set_aside
+from braidlog.storage.segment.segment_files import DAMAGED
 from braidlog.tools.findings import Severity
 from braidlog.tools.inspect import segment_bytes
 from braidlog.tools.layout import Layout, TopicPlace

@@ -10,18 +10,19 @@ from typing import Any
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch.header import BatchHeader
+from braidlog.codec.batch.records import decode_batch
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.storage.damage import ChangeKind, DamageKind
 from braidlog.storage.files import Disk
-from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovery
-from braidlog.storage.segment import Segment
-from braidlog.storage.segment_files import (
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.recovery.damage import ChangeKind, DamageKind
+from braidlog.storage.recovery.recovery import Recovery
+from braidlog.storage.segment.batch_scan import Found, walk_past
+from braidlog.storage.segment.segment import Segment
+from braidlog.storage.segment.segment_files import (
     DATA_START,
     NO_TIMESTAMP,
     STATE,
@@ -31,9 +32,8 @@ from braidlog.storage.segment_files import (
     index_name,
     state_name,
 )
-from braidlog.storage.state import StateImage, read_snapshot
-from braidlog.storage.transactions import read_end
-from braidlog.storage.walk import Found, walk_past
+from braidlog.storage.state.partition_state import StateImage, read_snapshot
+from braidlog.storage.state.transaction_index import read_end
 from braidlog.tools.inspect import load_index
 from braidlog.tools.layout import Layout, TopicPlace
 

@@ -9,16 +9,17 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 
+from braidlog.codec.batch.records import check_batch_records
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import check_batch_records
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.files import Disk, join
-from braidlog.storage.pool import FilePool
-from braidlog.storage.recovery import Recovered, Recovery
-from braidlog.storage.segment import Segment
-from braidlog.storage.segment_files import (
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.recovery.damage import Change, ChangeKind, Damage, DamageKind
+from braidlog.storage.recovery.recovery import Recovered, Recovery
+from braidlog.storage.segment.batch_scan import Found
+from braidlog.storage.segment.segment import Segment
+from braidlog.storage.segment.segment_files import (
     DAMAGED,
     LOG,
     NO_TIMESTAMP,
@@ -29,12 +30,11 @@ from braidlog.storage.segment_files import (
     log_name,
     state_name,
 )
-from braidlog.storage.state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
-from braidlog.storage.transactions import read_end
-from braidlog.storage.walk import Found
+from braidlog.storage.state.partition_state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
+from braidlog.storage.state.transaction_index import read_end
 from braidlog.tools.findings import Finding, Kind, Severity
 from braidlog.tools.inspection import Inspection
-from braidlog.tools.rebuild import StateRebuild
+from braidlog.tools.repair.rebuild import StateRebuild
 
 Progress = Callable[[int], None]
 

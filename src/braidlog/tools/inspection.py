@@ -2,10 +2,10 @@
 
 import msgspec
 
-from braidlog.storage.begun import Begun
-from braidlog.storage.recovery import Recovered
-from braidlog.storage.segment_files import Identity
-from braidlog.storage.state import StateImage
+from braidlog.storage.recovery.recovery import Recovered
+from braidlog.storage.segment.segment_files import Identity
+from braidlog.storage.state.leader_epoch_file import Begun
+from braidlog.storage.state.partition_state import StateImage
 from braidlog.tools.findings import PartitionReport
 
 

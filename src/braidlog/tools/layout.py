@@ -10,11 +10,11 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.files import Disk, join
-from braidlog.storage.folder import FOLDER_MAGIC, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta, unreadable
-from braidlog.storage.segment_files import Identity
-from braidlog.storage.slots import SlotPair
+from braidlog.storage.folder.data_folder import FOLDER_MAGIC, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta, unreadable
+from braidlog.storage.segment.segment_files import Identity
+from braidlog.storage.state.leader_epoch_file import BegunEpochs
+from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
 from braidlog.tools.inspect import Inspector, Progress, segment_bytes
 from braidlog.tools.inspection import Inspection

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.codec.receive_buffer import Buffer, Inbox
 
 
 class NeedData(Enum):

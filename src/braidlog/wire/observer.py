@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.dialect import Secrets, watched
 
 ASKED_MAX: Final = 65_536

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer, Inbox
+from braidlog.codec.receive_buffer import Buffer, Inbox
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 WORD: Final = b"AUTH "

@@ -14,8 +14,8 @@ import sys
 
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.storage.files import OsDisk
+from braidlog.worker.job_functions import perform
 from braidlog.worker.jobs import FRAME, IDLE, MESSAGE_BYTES_MAX, Done, Failed, Job, frame, read_job
-from braidlog.worker.perform import perform
 
 _PR_SET_PDEATHSIG = 1  # prctl.h
 _DISK = OsDisk()

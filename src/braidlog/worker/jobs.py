@@ -1,6 +1,6 @@
 """The jobs a node gives to its worker process, and what comes back.
 
-Knows: shapes, and how a job travels. Refuses to know: how a job is done (`perform.py`), who runs it.
+Knows: shapes, and how a job travels. Refuses to know: how a job is done (`job_functions.py`), who runs it.
 Invariant: a job says how much memory it may take; its payload is bytes beside it, which are never copied into a message. A job
 about a file names it, and changes nothing that is in use.
 
@@ -72,7 +72,7 @@ class Scrubbed(msgspec.Struct, frozen=True):
 
 
 class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
-    """Write the next segment of a compaction beside its place. The payload is its `Plan` (`storage/key_rewriting.py`), the answer
+    """Write the next segment of a compaction beside its place. The payload is its `Plan` (`storage/compaction/compaction_merge.py`), the answer
     a `Rewritten`."""
 
     first: int

@@ -7,7 +7,7 @@ import pytest
 from tests.adapters.cursus.drive import Client, batch, prepare
 from tests.adapters.cursus.held_syncs import HoldingNode
 
-from braidlog.broker.access.authorize import hash_token
+from braidlog.security.authorization import hash_token
 from braidlog.testing.server import ServerProcess
 
 CONFIG = """

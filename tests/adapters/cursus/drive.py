@@ -12,8 +12,8 @@ from tests.adapters.connected import Connected
 from tests.waiting import until
 
 from braidlog.partition.hosted_log import Role
-from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, load_config
+from braidlog.server.node import Server
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, read_batch, write_batch
 

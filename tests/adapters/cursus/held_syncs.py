@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from braidlog.cli import main
-from braidlog.model.world import Syncable
-from braidlog.server.world import LoopWorld
-from braidlog.storage.partition import PartitionLog
+from braidlog.model.runtime.runtime import Syncable
+from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.testing.server import ServerProcess
 
 _FILE = "HELD_SYNCS_FILE"

@@ -11,13 +11,13 @@ from tests.broker.three_nodes import OWN, TOPIC, assign
 from tests.cluster.topics import placed
 
 from braidlog.adapters.cursus.forwarding import at_partition, is_repeatable
-from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
-from braidlog.broker import producer_names, stream_snapshots, transaction_checks
-from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
+from braidlog.adapters.peers.node_calls import asked, asked_for_client, requests_of
+from braidlog.broker.coordination import producer_names, stream_snapshots, transaction_checks
 from braidlog.broker.forwarding import Call
 from braidlog.coordinator.shards import place_of
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.doors import make_adapter
+from braidlog.security.authorization import Authorize, Operation, Rule, hash_token
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling

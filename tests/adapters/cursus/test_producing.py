@@ -14,7 +14,7 @@ from braidlog.adapters.cursus.producing import KEY_BYTES_SLICE, PARTITIONS_SLICE
 from braidlog.model.errors import Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
 from braidlog.wire.cursus.messages import OPERATIONS, Request
 

@@ -10,9 +10,9 @@ from tests.refusals import refused_with
 from braidlog.adapters.contract import answer_of
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.flux.services import Services
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.errors import Reason
-from braidlog.partition.append import Acks
+from braidlog.partition.produce.append import Acks
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.partitioner import partition_for_key
 

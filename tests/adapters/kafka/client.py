@@ -5,9 +5,9 @@ from typing import Any
 
 from tests.adapters.connected import Connected
 
-from braidlog.codec.batch import read_header
+from braidlog.codec.batch.header import read_header
+from braidlog.codec.batch.records import decode_batch, encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.connection import ClientConnection, Response
 from braidlog.wire.kafka.messages import cluster as c

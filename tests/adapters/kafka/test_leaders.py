@@ -9,14 +9,14 @@ from tests.adapters.one_of_three import kafka
 from tests.broker.node import Node, batch_of
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
-from braidlog.adapters.kafka.configuring import RATE
+from braidlog.adapters.kafka.administration.configs import RATE
+from braidlog.adapters.kafka.coordination.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
-from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Operation, Rule
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.assignment import Assignment
+from braidlog.security.authorization import ANONYMOUS, Authorize, Operation, Rule
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d

@@ -14,10 +14,10 @@ from tests.adapters.flux.talk import Talk
 from tests.adapters.kafka.client import TIME_MS, Client, batch_of, produce_of
 from tests.adapters.rustlog.client import Client as RustlogClient
 
-from braidlog.adapters.kafka.fetching import WANTED_BYTES
-from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
+from braidlog.adapters.kafka.records.fetch_requests import WANTED_BYTES
+from braidlog.codec.batch.header import HEADER, HEADER_BYTES, read_header, seal
 from braidlog.codec.compression import Compression, compress
-from braidlog.server.pending_requests import WAITING_BYTES
+from braidlog.server.net.pending_requests import WAITING_BYTES
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c

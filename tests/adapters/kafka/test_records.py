@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.adapters.kafka.client import TIME_MS, Client, batch_of, fetch_of, produce_of, values_of
 
-from braidlog.codec.batch import seal
+from braidlog.codec.batch.header import seal
 from braidlog.codec.compression import Compression
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.apis import BY_KEY, Key

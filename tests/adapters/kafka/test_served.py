@@ -13,12 +13,12 @@ from tests.refusals import refused_with
 from braidlog.adapters.contract import answer_of
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, Effect, KafkaAdapter
-from braidlog.broker.access.authorize import Authorize, NotAuthorizedError, Operation, Rule
-from braidlog.broker.quota_changes import QuotaChanges
-from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.model.slices import SLICE
+from braidlog.model.runtime.cooperative import SLICE
 from braidlog.partition.hosted_log import Role
+from braidlog.security.authorization import Authorize, NotAuthorizedError, Operation, Rule
+from braidlog.security.quota_changes import QuotaChanges
+from braidlog.security.quotas import Quotas, Rates
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection

@@ -16,7 +16,7 @@ from tests.adapters.mayfly.client import Client
 from tests.waiting import until
 from tests.wire.mayfly.vectors import REFUSED, REQUESTS
 
-from braidlog.broker.access.authenticate import NOT_PROVED
+from braidlog.security.authentication import NOT_PROVED
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request

@@ -16,10 +16,10 @@ from braidlog.adapters.contract import answer_of
 from braidlog.adapters.errors import FAULT
 from braidlog.adapters.mayfly.errors import STATUSES, failure
 from braidlog.adapters.mayfly.handlers import _READS, TRANSLATIONS, MayflyAdapter
-from braidlog.broker.access.authorize import Authorize
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
+from braidlog.security.authorization import Authorize
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, Request, ServerConnection

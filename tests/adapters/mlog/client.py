@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.adapters.connected import Connected
 
-from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
-from braidlog.server.world import LoopWorld
+from braidlog.security.authorization import Authorize
+from braidlog.server.event_loop_runtime import LoopWorld
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.testing.server import ServerProcess

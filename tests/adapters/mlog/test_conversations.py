@@ -12,7 +12,7 @@ from tests.adapters.connected import SECONDS_MAX
 from tests.wire.mlog.batches import read_batch
 
 from braidlog.broker.services import Services
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mlog import messages as m

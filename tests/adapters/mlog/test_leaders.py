@@ -6,7 +6,7 @@ import pytest
 from tests.adapters.peers.linked_nodes import LinkedNode, linked
 from tests.broker.three_nodes import TOPIC
 
-from braidlog.cluster import events as e
+from braidlog.cluster.metadata import events as e
 from braidlog.model.errors import NotCoordinatorError
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection

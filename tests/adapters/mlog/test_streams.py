@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from braidlog.server.compose import Server
 from braidlog.server.config import load_config
+from braidlog.server.node import Server
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import frame
 

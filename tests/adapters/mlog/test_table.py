@@ -14,12 +14,12 @@ import pytest
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.broker.services import Services
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted_log import Role
-from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
-from braidlog.server.listener import Listener
+from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.net.listener import Listener
+from braidlog.server.net.memory_budget import Budget
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection

@@ -8,13 +8,13 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, three_nodes
 
 from braidlog.adapters.contract import Adapter, Relayed, answer_of
-from braidlog.adapters.peers.calls import CallTable, asked, requests_of
+from braidlog.adapters.peers.node_calls import CallTable, asked, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.forwarding import Call
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason, StorageFault
-from braidlog.server.doors import make_adapter
+from braidlog.security.authorization import Authorize
+from braidlog.server.adapters import make_adapter
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.messages.calls import CallRequest
 

@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 import pytest
 from tests.adapters.peers.linked_nodes import Client, LinkedNode
-from tests.adapters.peers.test_calls import leads_no_keys, mayfly, with_keys
+from tests.adapters.peers.test_node_calls import leads_no_keys, mayfly, with_keys
 from tests.broker.three_nodes import TOPIC, addresses, assign, folder_id
 from tests.model.manual_world import StuckError
 
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
-from braidlog.adapters.peers.calls import ForwardedConversation
 from braidlog.adapters.peers.forwarded_keys import forward_of, relayed
+from braidlog.adapters.peers.node_calls import ForwardedConversation
 from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
-from braidlog.broker.key_exchange import KeyExchange
-from braidlog.kv import operations as o
-from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp, unpack_stamp
-from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
+from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, Stamp, unpack_stamp
+from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as mm

@@ -5,12 +5,12 @@ from pathlib import Path
 
 from tests.model.manual_world import ManualWorld
 
-from braidlog.cluster.events import ChangeLeader
+from braidlog.cluster.metadata.events import ChangeLeader
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.internal_topic import open_metadata
+from braidlog.partition.internal.internal_topic import open_metadata
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 
 

@@ -18,7 +18,7 @@ from tests.adapters.rustlog.folders import damage, follow, lose, write_topic
 from braidlog.adapters.rustlog import handlers
 from braidlog.adapters.rustlog.errors import CODES, FAILED, failure, json_error
 from braidlog.adapters.rustlog.handlers import RustlogAdapter
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.testing.server import ServerProcess

@@ -11,8 +11,8 @@ from tests.adapters.rustlog.client import Client, payloads
 from tests.adapters.rustlog.folders import write_topic
 
 from braidlog.adapters.rustlog.handlers import WAIT_MS_MAX
+from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import encode_batch
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, BinaryErrorCode, ErrorCode, Form

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from braidlog.cli import main
 from braidlog.cli.kv.salvage import TAIL_FOLDER
-from braidlog.kv.entries import Op
-from braidlog.kv.hlc import Stamp
-from braidlog.kv.levels import Level
-from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.kv.tail_files import keep_tail, read_tail
-from braidlog.kv.values import pack_pairs, pack_strings
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.values import pack_pairs, pack_strings
+from braidlog.kv.replicated.log_records import Origin, SlotRecord
+from braidlog.kv.replicated.salvage_files import keep_tail, read_tail
+from braidlog.kv.wal.wal_entries import Op
 from braidlog.storage.files import OsDisk
 from braidlog.testing.server import ServerProcess
 

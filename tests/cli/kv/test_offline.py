@@ -10,9 +10,9 @@ from tests.cli.braid import check
 
 from braidlog import Log
 from braidlog.cli import main
-from braidlog.kv import operations as o
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.storage.files import OsDisk
 from braidlog.tools.keyvalue.inspect import node_of
 

@@ -19,10 +19,10 @@ from braidlog.cli import main
 from braidlog.cli.terminal.output import PROGRESS_FROM_BYTES, size
 from braidlog.model.clock import SystemClock
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.tools.dump import TopicListing
 from braidlog.tools.findings import VerifyReport
-from braidlog.tools.repair import RepairPlan, RepairReport
+from braidlog.tools.repair.folder import RepairPlan, RepairReport
 
 SCHEMAS = Path(__file__).resolve().parents[3] / "docs" / "schemas"
 GENERATED: dict[str, Any] = {

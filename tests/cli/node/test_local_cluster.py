@@ -53,7 +53,7 @@ def test_an_etcd_that_is_there_is_used() -> None:
 
 def test_without_an_etcd_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("braidlog.server.etcd.member.PACKAGE", "no_such_package")
+    monkeypatch.setattr("braidlog.server.etcd.etcd_process.PACKAGE", "no_such_package")
     result = CliRunner().invoke(main, ["dev", "--nodes", "3", "--data-dir", str(tmp_path / "d")])
     assert result.exit_code == 3
     assert "no etcd found; install one" in result.stderr

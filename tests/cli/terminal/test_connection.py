@@ -10,8 +10,8 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
-from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.cli.terminal.connection import Node, NodeOptions
+from braidlog.security.authentication import NOT_PROVED
 from braidlog.testing.server import ServerProcess
 
 COMMANDS = [

@@ -26,7 +26,7 @@ from braidlog.client.errors import (
 )
 from braidlog.client.kv.commands import REFUSALS
 from braidlog.kv import commands as c
-from braidlog.kv.slots import slot_of
+from braidlog.kv.replicated.slots import slot_of
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m

@@ -8,11 +8,11 @@ from tests.model.manual_world import Job, ManualWorld
 from tests.simulation.etcd import ModelClient, ModelEtcd
 
 from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.position import Position
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.events import Event, IdBlock
-from braidlog.cluster.image import Image
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.events import Event, IdBlock
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.testing.clock import ManualClock
 
 PREFIX = "braid/test"

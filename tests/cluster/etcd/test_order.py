@@ -16,12 +16,12 @@ from tests.histories.history import Action, Call, History, Outcome
 from tests.model.manual_world import Job
 from tests.simulation.etcd import Fate, ModelClient
 
-from braidlog.cluster.etcd import images
+from braidlog.cluster.etcd import image_snapshots
 from braidlog.cluster.etcd.entries import Keys
-from braidlog.cluster.events import CreateTopic, DeleteTopic, Event, IdBlock
-from braidlog.cluster.history import History as Told
-from braidlog.cluster.image import Image
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.events import CreateTopic, DeleteTopic, Event, IdBlock
+from braidlog.cluster.metadata.history import History as Told
+from braidlog.cluster.metadata.image import Image
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 
@@ -103,8 +103,8 @@ class Caller:
 
     def read(self) -> None:
         calls = [self._begun("who starts", key, Action.GET) for key in (COUNTER, TOPIC)]
-        loaded = self._cluster.run(images.load(ModelClient(self._cluster.etcd), Keys(PREFIX), Told()))
-        assert isinstance(loaded, images.Loaded)
+        loaded = self._cluster.run(image_snapshots.load(ModelClient(self._cluster.etcd), Keys(PREFIX), Told()))
+        assert isinstance(loaded, image_snapshots.Loaded)
         counted, topic = _counted(loaded.image), loaded.image.topics.get(TOPIC)
         answers = (counted or None, None if topic is None else int(topic.topic_id, 16))
         for call, answer in zip(calls, answers, strict=True):

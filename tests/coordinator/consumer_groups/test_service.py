@@ -13,8 +13,8 @@ from braidlog.coordinator.consumer_groups.service import MEMBERS_AT_ONCE
 from braidlog.coordinator.consumer_groups.subscriptions import compile_pattern
 from braidlog.coordinator.groups.messages import Joining, State
 from braidlog.coordinator.groups.service import GroupKind
-from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.state_limits import Holdings, StateLimits
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
 

@@ -15,7 +15,7 @@ from braidlog.coordinator.groups.group import Membership
 from braidlog.coordinator.groups.service import NEVER_COMMITTED_MS
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.slices import SLICE
+from braidlog.model.runtime.cooperative import SLICE
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Crash
 

@@ -19,16 +19,16 @@ from tests.server.etcd.members import Member, fill, members
 from tests.server.etcd.moved_clock import AWAY_SECONDS
 
 from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.port import EtcdAwayError, EtcdRefusedError, Put, Range
 from braidlog.cluster.etcd.presence import Life, Presence
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.store import Metadata
+from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
-from braidlog.server.etcd.http import Endpoint, parse_endpoint
+from braidlog.server.etcd.http_connection import Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version
-from braidlog.server.world import LoopWorld
+from braidlog.server.event_loop_runtime import LoopWorld
 from braidlog.storage.group_commit import Flusher
 
 ALL = Range(b"/s/", b"/s0")

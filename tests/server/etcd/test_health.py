@@ -11,10 +11,10 @@ from tests.server.etcd.members import Member, members
 
 from braidlog.cluster.etcd.port import EtcdAwayError
 from braidlog.model.errors import BrokerError
-from braidlog.server.etcd.cluster_store import ClusterStore
+from braidlog.server.etcd.cluster_config import ClusterConfig
+from braidlog.server.etcd.etcd_metadata import ClusterStore
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.health import MemberHealth, ask_members
-from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.tasks import Tasks
 from braidlog.tools.doctor import Status, etcd_findings
 

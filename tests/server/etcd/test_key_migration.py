@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 from click.testing import CliRunner
-from tests.broker.test_keyvalue import KvNode
+from tests.broker.keys.test_key_service import KvNode
 from tests.cli.braid import url_of
 from tests.debian import have
 from tests.model.manual_world import Job, ManualWorld
@@ -20,25 +20,25 @@ from tests.waiting import until
 from braidlog import kv
 from braidlog.cli import main
 from braidlog.cluster.etcd.entries import Keys
-from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
+from braidlog.cluster.etcd.etcd_store import EtcdStore
+from braidlog.cluster.etcd.migration import is_moving, move_into_etcd
 from braidlog.cluster.etcd.port import Put, Range
 from braidlog.cluster.etcd.position import Position, PositionFile
-from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.image import Image
-from braidlog.kv import checkpoints
-from braidlog.kv import operations as o
-from braidlog.kv.hlc import HybridClock, Stamp
-from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
-from braidlog.kv.values import kind_of, write_value
+from braidlog.cluster.metadata.image import Image
+from braidlog.kv.engine import operations as o
+from braidlog.kv.engine.hybrid_clock import HybridClock, Stamp
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.engine.values import kind_of, write_value
+from braidlog.kv.replicated import checkpoints
+from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_records import SlotRecord
+from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush
-from braidlog.partition.internal_topic import open_metadata
-from braidlog.partition.replicated_slot import rows_in
+from braidlog.partition.internal.internal_topic import open_metadata
+from braidlog.partition.key_log import rows_in
 from braidlog.server.etcd.key_migration import KeyMigration
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.cluster_process import ClusterProcess
 from braidlog.testing.disk import Crash, SimulatedDisk

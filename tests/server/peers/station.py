@@ -6,15 +6,15 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
-from braidlog.adapters.peers.translation import Place
-from braidlog.codec.records import encode_batch
+from braidlog.adapters.peers.replica_messages import Place
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import Batch, Fetch, Fetched
-from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
-from braidlog.server.listener import Listener
+from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.net.listener import Listener
+from braidlog.server.net.memory_budget import Budget
 from braidlog.server.peers.replica_fetch import ReplicaPeers
-from braidlog.server.world import LoopWorld
 from braidlog.storage.group_commit import Flusher
 
 SECONDS_MAX = 60

@@ -12,10 +12,10 @@ import pytest
 from tests.server.peers.station import Addresses, play, until
 
 from braidlog.model.clock import SystemClock
-from braidlog.replication import swim
-from braidlog.server.peers import authority as making
+from braidlog.replication.control import swim
+from braidlog.server.peers import certificate_authority as making
 from braidlog.server.peers import gossip, gossip_connections
-from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
+from braidlog.server.peers.certificate_authority import Pair, make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.server.peers.gossip import Gossip, members_hash
 from braidlog.testing.clock import ManualClock

@@ -8,7 +8,7 @@ import pytest
 from tests.server.peers.station import Addresses, play, until
 
 from braidlog.model.clock import SystemClock
-from braidlog.replication import swim
+from braidlog.replication.control import swim
 from braidlog.server.peers import gossip_thread
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.wire.contract import NEED_DATA

@@ -13,13 +13,13 @@ from braidlog.adapters.contract import Conversation
 from braidlog.broker.forwarding import Call
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
+from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.net.scheduler import start
 from braidlog.server.peers import node_calls
-from braidlog.server.peers.authority import make_authority, make_node_certificate
+from braidlog.server.peers.certificate_authority import make_authority, make_node_certificate
 from braidlog.server.peers.certificates import peer_tls
-from braidlog.server.peers.dialling import Dial
+from braidlog.server.peers.dialing import Dial
 from braidlog.server.peers.node_calls import NodeCalls
-from braidlog.server.scheduler import start
-from braidlog.server.world import LoopWorld
 from braidlog.storage.group_commit import Flusher
 from braidlog.wire.contract import Refused
 from braidlog.wire.kafka.messages.calls import CallRequest

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.partition.test_replicated import FOLDER, Node
-from tests.partition.test_replicated import batch as appended
+from tests.partition.test_replica_runner import FOLDER, Node
+from tests.partition.test_replica_runner import batch as appended
 from tests.server.peers.station import PLACE, Addresses, Station, batch, fetched, play, question, until
 
 from braidlog.adapters.peers import handlers
-from braidlog.adapters.peers.translation import CODES, Place
+from braidlog.adapters.peers.replica_messages import CODES, Place
 from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import (
     Complaint,
@@ -26,8 +26,8 @@ from braidlog.replication.messages import (
     Tick,
 )
 from braidlog.replication.ready import Done
-from braidlog.server.peers import fetcher
-from braidlog.server.peers.authority import make_authority, make_node_certificate
+from braidlog.server.peers import replica_fetcher
+from braidlog.server.peers.certificate_authority import make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 
 ASKED = question(9)
@@ -79,9 +79,9 @@ def has_heard(station: Station, count: int) -> bool:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever comes, comes because somebody has said something: nobody's time runs out."""
     monkeypatch.setattr(handlers, "WAIT_SECONDS_MAX", 1000.0)
-    monkeypatch.setattr(fetcher, "WAIT_MS", 1_000_000)
-    monkeypatch.setattr(fetcher, "REPEAT_SECONDS", 1000.0)
-    monkeypatch.setattr(fetcher, "ANSWER_SECONDS_MAX", 1000.0)
+    monkeypatch.setattr(replica_fetcher, "WAIT_MS", 1_000_000)
+    monkeypatch.setattr(replica_fetcher, "REPEAT_SECONDS", 1000.0)
+    monkeypatch.setattr(replica_fetcher, "ANSWER_SECONDS_MAX", 1000.0)
 
 
 @pytest.mark.usefixtures("patient")

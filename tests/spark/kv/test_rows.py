@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.client.proxy import Proxy
 
 from braidlog import kv
-from braidlog.kv.values import HashValue, ListValue, write_value
+from braidlog.kv.engine.values import HashValue, ListValue, write_value
 from braidlog.spark.keyvalue import changes
 from braidlog.spark.keyvalue.changes import FeedError, change_columns, live_rows
 from braidlog.spark.keyvalue.options import FEED_TOPIC, Feed, Target

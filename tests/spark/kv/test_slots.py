@@ -16,7 +16,7 @@ from tests.server.etcd.members import members
 
 from braidlog import kv
 from braidlog.cli import main
-from braidlog.kv.slots import SLOTS
+from braidlog.kv.replicated.slots import SLOTS
 from braidlog.spark import connections
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.wire.mayfly.messages import Consistency

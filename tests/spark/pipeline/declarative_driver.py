@@ -12,11 +12,12 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 from braidlog import BrokerError
-from braidlog.spark.pipeline import operating, tables
+from braidlog.spark.pipeline import operations
+from braidlog.spark.pipeline.layers import tables
 from braidlog.spark.pipeline.ledger import Ledger
-from braidlog.spark.pipeline.operating import Wishes
+from braidlog.spark.pipeline.operations import Wishes
 from braidlog.spark.pipeline.project import Project, open_project
-from braidlog.spark.pipeline.running import Stopped, StopRequest
+from braidlog.spark.pipeline.stage_runner import Stopped, StopRequest
 
 CONF = {
     "spark.driver.memory": "1g",
@@ -43,18 +44,18 @@ def say(told: object) -> None:
 
 def run(project: Project) -> None:
     stop = StopRequest()
-    with operating.session(project, WISHES) as spark:
-        for line in operating.dry_run(spark, project):
+    with operations.session(project, WISHES) as spark:
+        for line in operations.dry_run(spark, project):
             say(line)
         for done in ("done", "replayed"):
-            operating.run(spark, project, Wishes(once=True), stop, lambda _: None)
+            operations.run(spark, project, Wishes(once=True), stop, lambda _: None)
             say(done)
             sys.stdin.readline()
         backfill(spark, project)
         sys.stdin.readline()
         threading.Thread(target=stop_at_end, args=(stop,), daemon=True).start()
         try:
-            operating.run(spark, project, Wishes(), stop, lambda _: None)
+            operations.run(spark, project, Wishes(), stop, lambda _: None)
         except Stopped:
             try:
                 with Ledger(project.storage).alone():
@@ -65,15 +66,15 @@ def run(project: Project) -> None:
 
 
 def backfill(spark: SparkSession, project: Project) -> None:
-    say(operating.backfill(spark, project, "earliest", "latest", dry_run=True))
+    say(operations.backfill(spark, project, "earliest", "latest", dry_run=True))
     append = tables.append
     at("windows", cut, after=False)
     try:
-        operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+        operations.backfill(spark, project, "earliest", "latest", dry_run=False)
     except CutShort:
         say("cut short")
     tables.append = append
-    say(operating.backfill(spark, project, "earliest", "latest", dry_run=False))
+    say(operations.backfill(spark, project, "earliest", "latest", dry_run=False))
     say("filled")
 
 
@@ -101,8 +102,8 @@ def die() -> None:
 
 def fill_and_die(project: Project, table: str, after: str = "") -> None:
     at(table, die, after=bool(after))
-    with operating.session(project, WISHES) as spark:
-        operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    with operations.session(project, WISHES) as spark:
+        operations.backfill(spark, project, "earliest", "latest", dry_run=False)
 
 
 if __name__ == "__main__":

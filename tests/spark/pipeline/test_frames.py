@@ -9,9 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from braidlog import BrokerError
-from braidlog.spark.pipeline import gold, records, silver, transforms
 from braidlog.spark.pipeline.config import Dedup, Expectation, Silver, State, Windows
-from braidlog.spark.pipeline.expectations import watched
+from braidlog.spark.pipeline.layers import gold, records, silver, transforms
+from braidlog.spark.pipeline.layers.expectations import watched
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SETTINGS = Silver(

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from braidlog import BrokerError
 from braidlog.cli.pipeline import options as pipeline_options
-from braidlog.model.queries import QueryProgress
+from braidlog.model.reporting.spark_queries import QueryProgress
 from braidlog.spark.pipeline import ledger as ledger_module
 from braidlog.spark.pipeline.alerts import alerts
 from braidlog.spark.pipeline.checkpoints import Position, position
 from braidlog.spark.pipeline.config import parse
-from braidlog.spark.pipeline.gaps import Finding, follow
+from braidlog.spark.pipeline.layers.gaps import Finding, follow
 from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 from braidlog.spark.pipeline.page import Bin, Command, Dialect, page, plot
 from braidlog.spark.pipeline.progress import StageProgress, lag
+from braidlog.spark.pipeline.progress_reporting import AdminPort
 from braidlog.spark.pipeline.project import Project
-from braidlog.spark.pipeline.replaying import begin, make_plan, parse_time_ms, settle
-from braidlog.spark.pipeline.reporting import AdminPort
-from braidlog.spark.pipeline.running import StopRequest, cause
+from braidlog.spark.pipeline.replay.replay import begin, make_plan, parse_time_ms, settle
+from braidlog.spark.pipeline.stage_runner import StopRequest, cause
 from braidlog.spark.pipeline.status import status
 
 TEXT = """

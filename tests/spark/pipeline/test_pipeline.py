@@ -13,11 +13,12 @@ from tests.spark.pipeline.shop import Shop, expected, read_all, write_project
 from tests.spark.pipeline.tables import Cut, rows_of
 
 from braidlog import BrokerError, kv
-from braidlog.spark.pipeline import operating, tables
-from braidlog.spark.pipeline.backfilling import Filled
-from braidlog.spark.pipeline.operating import Wishes
+from braidlog.spark.pipeline import operations
+from braidlog.spark.pipeline.layers import tables
+from braidlog.spark.pipeline.operations import Wishes
 from braidlog.spark.pipeline.project import Project, open_project
-from braidlog.spark.pipeline.running import StageFailed, StopRequest
+from braidlog.spark.pipeline.replay.backfill import Filled
+from braidlog.spark.pipeline.stage_runner import StageFailed, StopRequest
 from braidlog.spark.pipeline.status import status
 from braidlog.testing.server import ServerProcess
 
@@ -30,7 +31,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def run_once(spark: SparkSession, folder: Path, *only: str) -> Project:
     project = open_project(folder)
-    operating.run(spark, project, Wishes(once=True, only=frozenset(only)), StopRequest(), lambda _: None)
+    operations.run(spark, project, Wishes(once=True, only=frozenset(only)), StopRequest(), lambda _: None)
     return project
 
 
@@ -122,7 +123,7 @@ def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tm
         last[row["_key"]] = row["_offset"]
     assert len(read_all(node, "shop.windows")) == len(wanted.windows)
 
-    found = {each.stage: each for each in status(project, operating.topic_ends(project)).stages}
+    found = {each.stage: each for each in status(project, operations.topic_ends(project)).stages}
     assert {each.lag for each in found.values()} == {0}
     assert found["silver"].violations == {"not_negative": wanted.negative}
     assert found["silver"].rows == found["bronze"].rows == found["bronze"].written == len(log)
@@ -150,14 +151,14 @@ def replays(spark: SparkSession, node: ServerProcess, project: Project) -> None:
         print(f"replayed from {origins[0]}")
     (project.folder / "transforms" / "loud.sql").write_text("SELECT *, lower(type) AS quiet FROM input")
     for generation, origin in enumerate(origins, 2):
-        plan = operating.plan_replay(project, origin)
+        plan = operations.plan_replay(project, origin)
         assert plan.generation == generation
-        operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
+        operations.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
         check(node, project)
         assert {row.quiet for row in rows_of(project, "silver")} == {"placed", "paid"}
         assert not (project.storage / "replaced").exists()
         with pytest.raises(BrokerError, match="another replay has begun"):
-            operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
+            operations.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
 
 
 def test_a_backfill_adds_what_is_missing_once(
@@ -171,7 +172,7 @@ def test_a_backfill_adds_what_is_missing_once(
     )
     project = open_project(folder)
     with pytest.raises(BrokerError, match="has not run yet"):
-        operating.backfill(spark, project, "earliest", "latest", dry_run=True)
+        operations.backfill(spark, project, "earliest", "latest", dry_run=True)
     run_once(spark, folder)
     shop.send(60)
     run_once(spark, folder)
@@ -179,13 +180,13 @@ def test_a_backfill_adds_what_is_missing_once(
     before = len(rows_of(project, "bronze"))
     assert 60 <= before < len(log)
 
-    planned = operating.backfill(spark, project, "earliest", "latest", dry_run=True)
+    planned = operations.backfill(spark, project, "earliest", "latest", dry_run=True)
     assert len(rows_of(project, "bronze")) == before
     monkeypatch.setattr(tables, "append", Cut(tables.append, "windows"))
     with pytest.raises(Cut.Short):
-        operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+        operations.backfill(spark, project, "earliest", "latest", dry_run=False)
     monkeypatch.undo()
-    done = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    done = operations.backfill(spark, project, "earliest", "latest", dry_run=False)
     assert (planned.records, planned.added["bronze"]) == (len(log), len(log) - before)
     assert done == Filled(planned.records, {**planned.added, "bronze": 0, "silver": 0}, planned.kept)
     assert done.added["windows"] > 0
@@ -200,7 +201,7 @@ def test_a_backfill_adds_what_is_missing_once(
     # A window that the stream had closed with fewer events stays as it was, and that is told.
     fewer = [key for key, events in windows.items() if events != wanted.windows[key][0]]
     assert len(fewer) <= done.kept["windows"]
-    again = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    again = operations.backfill(spark, project, "earliest", "latest", dry_run=False)
     assert set(again.added.values()) == {0}
 
     # An expectation that must hold stops the stage before anything is written.

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from braidlog.client.drivers.kafka.staging import Section
-from braidlog.codec.kernel import decode_records
+from braidlog.codec.batch.kernel import decode_records
 from braidlog.codec.murmur import partition_for_key
 from braidlog.spark.sink.filling import Filling, RowError
 

@@ -15,9 +15,9 @@ from tests.client.dialects import fresh
 
 from braidlog.client.drivers.kafka.staging import BatchWriter, Section, Stage, coordinator_name
 from braidlog.client.engine.retry import Policy
-from braidlog.codec.kernel import encode_records
+from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.murmur import partition_for_key
-from braidlog.model.stages import stage_name
+from braidlog.model.stage_ids import stage_name
 from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.sink.options import Settings
 from braidlog.spark.sink.task import Attempt, Staged, Task, partitions_of

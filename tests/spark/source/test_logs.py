@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from braidlog import Log, NewRecord
-from braidlog.codec.records import encode_batch
+from braidlog.codec.batch.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, places_of, starts

@@ -6,8 +6,8 @@ import pytest
 
 from braidlog import BrokerError, Log, NewRecord, StorageFault
 from braidlog.model.clock import SystemClock
-from braidlog.storage.cut import CutFile
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.folder.folder_snapshot import CutFile
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 from braidlog.tools.backup.copying import create_backup

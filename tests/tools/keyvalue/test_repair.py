@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from tests.kv.crashing import NODE, SETTINGS, check_figures, new_disk, open_store, plain
 from tests.kv.snapshots import write_snapshot
-from tests.kv.test_damage import built
+from tests.kv.wal.test_damage import built
 from tests.tools.schemas import check
 
-from braidlog.kv import operations as o
-from braidlog.kv.entries import walk_entries
-from braidlog.kv.local import LocalStore
-from braidlog.kv.wal import DATA_START, unpack_mark
+from braidlog.kv.engine import operations as o
+from braidlog.kv.wal.local_store import LocalStore
+from braidlog.kv.wal.wal import DATA_START, unpack_mark
+from braidlog.kv.wal.wal_entries import walk_entries
 from braidlog.model.errors import StorageFault
 from braidlog.testing.disk import Operation, SimulatedDisk
 from braidlog.tools.findings import Severity

@@ -9,7 +9,7 @@ from tests.tools.schemas import check
 from tests.tools.wire.braid import TapProcess, braid
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter, packets_of, segments_of
+from braidlog.tools.wire.capture.pcapng import Address, CaptureError, CaptureWriter, packets_of, segments_of
 from braidlog.wire.dialect import dialects
 from braidlog.wire.observer import Side
 

@@ -12,8 +12,8 @@ from tests.tools.wire.tshark import Tree, trees
 from tests.wire.peer.vectors import MESSAGES
 
 from braidlog.testing.server import ServerProcess
+from braidlog.tools.wire.capture.pcapng import Address, CaptureWriter, segments_of
 from braidlog.tools.wire.dissector import SPECS, dissector, kind_of
-from braidlog.tools.wire.pcapng import Address, CaptureWriter, segments_of
 from braidlog.wire.observer import Side
 from braidlog.wire.peer import BETWEEN_NODES
 from braidlog.wire.peer.messages import Verdict

@@ -12,8 +12,8 @@ from tests.tools.wire.braid import braid
 from tests.tools.wire.toys import serving
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.annotated import encode
-from braidlog.tools.wire.fuzzing import FuzzSettings, corpus, fuzz, make_run, resident_bytes
+from braidlog.tools.wire.annotated_hex import encode
+from braidlog.tools.wire.fuzzer import FuzzSettings, corpus, fuzz, make_run, resident_bytes
 from braidlog.tools.wire.script import Send, read_script
 from braidlog.wire.dialect import dialects
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from braidlog.model.clock import SystemClock
+from braidlog.tools.wire.capture.recorder import Recorder, RecorderSettings
 from braidlog.tools.wire.private_file import create_private
-from braidlog.tools.wire.recorder import Recorder, RecorderSettings
 
 
 def mode(path: Path) -> int:

@@ -14,7 +14,7 @@ from tests.tools.wire.braid import TapProcess, braid
 from tests.tools.wire.toys import serving
 
 from braidlog.testing.server import ServerProcess
-from braidlog.tools.wire.faults import Splitter
+from braidlog.tools.wire.network_faults import Splitter
 from braidlog.wire.dialect import dialects
 
 DIALECTS = sorted(dialects())

@@ -4,7 +4,7 @@ import pytest
 from tests.wire.peer.vectors import MESSAGES, REFUSED, Vector
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.observer import Side, observer_class
 from braidlog.wire.peer.messages import BY_NUMBER
 

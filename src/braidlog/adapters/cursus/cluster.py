@@ -13,14 +13,14 @@ from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
 from braidlog.broker.forwarding import Call, read_asked
 from braidlog.broker.routing import Broker
-from braidlog.cluster.topic import Topic
+from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.coordinator.shards import SHARDS
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.names import node_number
-from braidlog.model.slices import Pace
+from braidlog.model.runtime.cooperative import Pace
+from braidlog.partition.fetch.long_polls import wait_committed
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.long_polls import wait_committed
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r

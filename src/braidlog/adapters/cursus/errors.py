@@ -6,12 +6,12 @@ A test keeps the table total: a new `Reason` without a row fails it.
 from typing import Any
 
 from braidlog.adapters.errors import KEYS, USERS, text_of
-from braidlog.broker.access.authorize import Kind, NotAuthorizedError
+from braidlog.coordinator.event_streams import VersionConflict
 from braidlog.coordinator.groups.group import StaleGeneration
-from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason
-from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.fetch import OffsetOutOfRange
+from braidlog.security.authorization import Kind, NotAuthorizedError
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, Spelling

@@ -4,8 +4,8 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.reading import fit
 from braidlog.adapters.cursus.records import headers_of
 from braidlog.adapters.cursus.services import Services
-from braidlog.coordinator.snapshots import Snapshot
-from braidlog.coordinator.streams import VersionConflict
+from braidlog.coordinator.event_streams import VersionConflict
+from braidlog.coordinator.snapshot_store import Snapshot
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r

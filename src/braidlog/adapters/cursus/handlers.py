@@ -18,9 +18,7 @@ from braidlog.adapters.cursus.served import ServedConnection, Speaker
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import COUNTS_CALL, TransactionHandlers
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
-from braidlog.broker.access.authenticate import NOT_PROVED
-from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
@@ -28,6 +26,8 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, ElsewhereError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.security.authentication import NOT_PROVED
+from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch

@@ -14,11 +14,11 @@ from braidlog.adapters.cursus.errors import AnsweredError, failure_of
 from braidlog.adapters.cursus.forwarding import ask, is_led_here
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
 from braidlog.adapters.cursus.services import Services
-from braidlog.codec.batch import read_header
-from braidlog.coordinator.named_producers import NamedProducer
+from braidlog.codec.batch.header import read_header
+from braidlog.coordinator.transactions.named_producers import NamedProducer
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
-from braidlog.model.slices import Pace, breathe
-from braidlog.partition.append import SEQUENCES, Acks, Appended, Written
+from braidlog.model.runtime.cooperative import Pace, breathe
+from braidlog.partition.produce.append import SEQUENCES, Acks, Appended, Written
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord

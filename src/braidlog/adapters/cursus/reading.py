@@ -16,15 +16,15 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.forwarding import ask, ask_leaders, is_led_here
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
-from braidlog.broker.access.authorize import Operation
-from braidlog.codec.layout import Packed, RowForm
+from braidlog.codec.batch.row_layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.record import Record
-from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.long_polls import wait_committed
+from braidlog.partition.fetch.record_reader import Rows
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.long_polls import wait_committed
 from braidlog.partition.partition import Partition
-from braidlog.partition.reading import Rows
+from braidlog.security.authorization import Operation
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import SHOWN_ROW, STRING_BYTES_MAX, Batch, BatchRecord, PackedBatch

@@ -16,8 +16,8 @@ A header is written only for a value that is neither empty nor 0; numbers are de
 import re
 from collections.abc import Sequence
 
-from braidlog.codec.records import encode_batch
-from braidlog.coordinator.streams import VERSION_HEADER
+from braidlog.codec.batch.records import encode_batch
+from braidlog.coordinator.event_streams import VERSION_HEADER
 from braidlog.model.record import Header, Record
 from braidlog.wire.cursus.batch import STRING_BYTES_MAX, BatchRecord, PlainRecords
 

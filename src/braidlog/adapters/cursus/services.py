@@ -1,11 +1,11 @@
 """The services that Cursus's handlers call."""
 
 from braidlog.adapters.services import LogServices
-from braidlog.broker.producer_names import ProducerNames
+from braidlog.broker.coordination.producer_names import ProducerNames
+from braidlog.broker.coordination.transaction_checks import TransactionChecks
 from braidlog.broker.replica_moves import ReplicaMoves
-from braidlog.broker.transaction_checks import TransactionChecks
-from braidlog.cluster.store import Metadata
-from braidlog.coordinator.streams import EventStreams
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.coordinator.event_streams import EventStreams
 
 
 class Services(LogServices, frozen=True):

@@ -9,13 +9,13 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, record_of
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.forwarding import Call, read_asked
-from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transaction import Producing, TxnState
-from braidlog.partition.append import SEQUENCES, Acks
-from braidlog.partition.verification import Question
+from braidlog.coordinator.state_limits import NODE
+from braidlog.coordinator.transactions.transaction import Producing, TxnState
+from braidlog.partition.produce.append import SEQUENCES, Acks
+from braidlog.partition.produce.transaction_verification import Question
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.failures import Failure, echo

@@ -14,19 +14,19 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import ForwardingAdapter, Route, named
-from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.coordinator import Coordinator
+from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.topics import Placed
-from braidlog.cluster.events import FIRST_LEADER_EPOCH
-from braidlog.codec.records import encode_batch
+from braidlog.cluster.metadata.events import FIRST_LEADER_EPOCH
+from braidlog.codec.batch.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.names import node_number
-from braidlog.partition.append import Acks
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
+from braidlog.partition.produce.append import Acks
+from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
 from braidlog.wire.flux.lines import write_request

@@ -2,9 +2,9 @@
 
 from braidlog.adapters.services import LogServices
 from braidlog.broker.brokers import Brokers
-from braidlog.broker.placement import Placement
 from braidlog.broker.replica_moves import ReplicaMoves
-from braidlog.cluster.store import Metadata
+from braidlog.broker.topic_placement import Placement
+from braidlog.cluster.metadata.metadata_store import Metadata
 
 
 class Services(LogServices, frozen=True):

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from braidlog.adapters.errors import text_of
-from braidlog.broker.access.authorize import Kind, NotAuthorizedError
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.security.authorization import Kind, NotAuthorizedError
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome

@@ -16,37 +16,29 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation, answer_of
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka import (
-    acls,
-    admin,
-    client_quotas,
-    configuring,
+from braidlog.adapters.kafka import metadata
+from braidlog.adapters.kafka.administration import acls, client_quotas, configs, nodes, placement, topics_admin
+from braidlog.adapters.kafka.authentication import sasl
+from braidlog.adapters.kafka.coordination import (
     consumer_groups,
-    counting,
-    fetching,
-    group_admin,
+    group_administration,
     groups,
-    listing,
-    metadata,
-    nodes,
-    placement,
-    producing,
-    security,
-    staging,
+    staged_batches,
     transactions,
 )
-from braidlog.adapters.kafka.entries import excess
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.fetch_sessions import FetchSessions
 from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.records import count_records, fetch_requests, list_offsets, produce_requests
+from braidlog.adapters.kafka.records.fetch_sessions import FetchSessions
+from braidlog.adapters.kafka.request_entries import excess
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
-from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.slices import breathe
-from braidlog.model.world import Wakeup, World
+from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.security.authorization import ANONYMOUS
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
@@ -189,25 +181,25 @@ class KafkaAdapter(RoutedAdapter):
         reauthentication_ms: int = 0,
     ) -> None:
         super().__init__(services)
-        self._sasl = security.Sasl(reauthentication_ms)
+        self._sasl = sasl.Sasl(reauthentication_ms)
         self._fetches = FetchSessions()
         self._world = services.world
         self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
         made = Creating(auto_create, partitions)
         self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
-            **producing.routes(),
-            **fetching.ROUTES,
-            **listing.ROUTES,
-            **counting.ROUTES,
+            **produce_requests.routes(),
+            **fetch_requests.ROUTES,
+            **list_offsets.ROUTES,
+            **count_records.ROUTES,
             **groups.routes(session_timeout_ms_min),
-            **group_admin.ROUTES,
+            **group_administration.ROUTES,
             **consumer_groups.ROUTES,
             **transactions.ROUTES,
-            **staging.ROUTES,
-            **admin.routes(made),
-            **configuring.routes(made, session_timeout_ms_min),
-            **security.routes(self._sasl),
+            **staged_batches.ROUTES,
+            **topics_admin.routes(made),
+            **configs.routes(made, session_timeout_ms_min),
+            **sasl.routes(self._sasl),
             **acls.ROUTES,
             **client_quotas.ROUTES,
             **placement.ROUTES,

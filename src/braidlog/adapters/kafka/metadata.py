@@ -9,18 +9,18 @@ from functools import partial
 import msgspec
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.coordination.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, refused, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
+from braidlog.adapters.kafka.topic_entries import DOOR, cluster_id, id_of, may, named, operations
 from braidlog.adapters.routing import Deadline, Denied
-from braidlog.broker.access.authorize import Operation
 from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
-from braidlog.model.slices import Pace
+from braidlog.model.runtime.cooperative import Pace
 from braidlog.partition.hosted_log import Role
+from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, Served, versions_told

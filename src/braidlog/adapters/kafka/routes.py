@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 from braidlog.adapters import routing
 from braidlog.adapters.kafka.errors import said_of_cluster
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import named
+from braidlog.adapters.kafka.topic_entries import named
 from braidlog.adapters.routing import Need
-from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.rows import Message, fields_of

@@ -1,20 +1,20 @@
 """The services that Kafka's handlers call."""
 
 from braidlog.adapters.services import LogServices
-from braidlog.broker.access.rules import Rules
-from braidlog.broker.access.users import Users
+from braidlog.broker.backup import Cuts
 from braidlog.broker.brokers import Brokers
-from braidlog.broker.configs import Configs
-from braidlog.broker.cuts import Cuts
-from braidlog.broker.group_settings import GroupSettings
+from braidlog.broker.coordination.group_settings import GroupSettings
 from braidlog.broker.node_info import Describe
-from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
-from braidlog.cluster.store import Metadata
-from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.partition.append import Intake
-from braidlog.partition.trim import Trim
+from braidlog.broker.topic_settings import Configs
+from braidlog.cluster.metadata.metadata_store import Metadata
+from braidlog.coordinator.transactions.producer_ids import ProducerIds
+from braidlog.partition.maintenance.delete_records import Trim
+from braidlog.partition.produce.append import Intake
+from braidlog.security.quota_changes import QuotaChanges
+from braidlog.security.rule_changes import Rules
+from braidlog.security.users import Users
 
 
 class Services(LogServices, frozen=True):

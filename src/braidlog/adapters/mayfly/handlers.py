@@ -12,14 +12,14 @@ from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter
-from braidlog.broker.access.authenticate import NOT_PROVED
-from braidlog.broker.access.authorize import ANONYMOUS, AUTHENTICATION_REQUIRED, Kind, Operation
-from braidlog.broker.keyvalue import LEVELS, Scan
-from braidlog.broker.keyvalue import operations as o
+from braidlog.broker.keys.key_service import LEVELS, Scan
+from braidlog.broker.keys.key_service import operations as o
 from braidlog.broker.routing import Broker
 from braidlog.model.address import Address, is_ip_address
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
+from braidlog.security.authentication import NOT_PROVED
+from braidlog.security.authorization import ANONYMOUS, AUTHENTICATION_REQUIRED, Kind, Operation
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.bursts import write_burst
 from braidlog.wire.mayfly.connection import Burst, Request, write_frame, write_request

@@ -17,19 +17,19 @@ from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
 from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Handler, Route, named, then
 from braidlog.adapters.services import CommonServices
-from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.coordinator import Coordinator
-from braidlog.codec.layout import Packed, RowForm
-from braidlog.codec.records import sealed_batch
-from braidlog.codec.rows import Ended
+from braidlog.broker.coordination.coordinator import Coordinator
+from braidlog.codec.batch.records import sealed_batch
+from braidlog.codec.batch.row_layout import Packed, RowForm
+from braidlog.codec.batch.rows import Ended
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, ElsewhereError, NotCoordinatorError, Reason
 from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.record import Record
-from braidlog.partition.append import Acks, Appended
-from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.record_reader import Rows
 from braidlog.partition.partition import Partition
-from braidlog.partition.reading import Rows
+from braidlog.partition.produce.append import Acks, Appended
+from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
 from braidlog.wire.mlog.errors import RPCErrorResponse

@@ -1,8 +1,8 @@
 """The services that mlog's handlers call."""
 
 from braidlog.adapters.services import LogServices
-from braidlog.broker.placement import Placement
 from braidlog.broker.topic_leaders import TopicLeaders
+from braidlog.broker.topic_placement import Placement
 
 
 class Services(LogServices, frozen=True):

@@ -1,7 +1,7 @@
 """Serving side of the replica port: fetches of followers, and calls of nodes.
 
 Does not handle: the decisions on a fetch. A fetch becomes a replication message, and `send` delivers its response;
-`calls.py` serves calls.
+`node_calls.py` serves calls.
 Invariants: a connection belongs to one follower, as proven by its certificate if certificates are required. One
 request per follower waits at a time: a newer one ends the wait of the previous one, so that new fetches are not
 delayed.
@@ -13,14 +13,14 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.peers.calls import CallTable
+from braidlog.adapters.peers.follower_sessions import FollowerSession, InSync, Throttle
 from braidlog.adapters.peers.identity import node_of
-from braidlog.adapters.peers.sessions import FollowerSession, InSync, Throttle
-from braidlog.adapters.peers.translation import NOTHING, Place, in_response, read_question
+from braidlog.adapters.peers.node_calls import CallTable
+from braidlog.adapters.peers.replica_messages import NOTHING, Place, in_response, read_question
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.model.errors import Reason
-from braidlog.model.slices import breathe
-from braidlog.model.world import World
+from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.runtime import World
 from braidlog.replication.messages import Answer, Complaint, Fetch
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection

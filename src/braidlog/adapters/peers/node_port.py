@@ -11,10 +11,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.peers.calls import CallTable
 from braidlog.adapters.peers.forwarded_keys import FIRST_HOP, answer_of, request_of
 from braidlog.adapters.peers.identity import node_of
-from braidlog.broker.key_exchange import KeyExchange, comparing, salvaged
+from braidlog.adapters.peers.node_calls import CallTable
+from braidlog.broker.keys.kv_peer_service import KeyExchange, anti_entropy, salvaged
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError
 from braidlog.wire.kafka.messages.calls import CallRequest
@@ -142,13 +142,13 @@ class NodePortAdapter:
     async def _compared(self, conversation: Conversation, asked: m.SyncRequest) -> m.Message:
         """Compare a leaf of keys. The keys are sent one by one, as fast as the other node reads them."""
         among = asked.first_leaf, asked.next_leaf
-        ask = comparing.Ask(asked.epoch, asked.offset, among, asked.digest)
+        ask = anti_entropy.Ask(asked.epoch, asked.offset, among, asked.digest)
         reply = await self._exchange.comparing.answer(asked.log, ask)
         place = asked.log, asked.epoch
-        if isinstance(reply, comparing.Same):
+        if isinstance(reply, anti_entropy.Same):
             return m.SyncOk(*place, asked.offset, *among)
-        if not isinstance(reply, comparing.LeafTold):
-            is_known = isinstance(reply, comparing.Narrower)
+        if not isinstance(reply, anti_entropy.LeafTold):
+            is_known = isinstance(reply, anti_entropy.Narrower)
             verdict = m.Verdict.NARROWER if is_known else m.Verdict.UNKNOWN
             return m.SyncEnd(*place, asked.offset, *among, 0, verdict)
         for each in reply.keys:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from braidlog.adapters.errors import GROUPS, KEYS, PRODUCERS, STREAMS, USERS, text_of
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason, StorageFault, is_elsewhere
-from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.fetch.fetch import OffsetOutOfRange
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import Request
 from braidlog.wire.rustlog.messages import BinaryErrorCode as B

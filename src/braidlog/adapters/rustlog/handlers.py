@@ -11,16 +11,16 @@ from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named, then
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.services import LogServices as Services
-from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.coordinator import Coordinator
-from braidlog.broker.metrics import log_report
-from braidlog.codec.layout import Packed, RowForm
+from braidlog.broker.coordination.coordinator import Coordinator
+from braidlog.broker.partition_reports import log_report
+from braidlog.codec.batch.row_layout import Packed, RowForm
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.metrics_text import log_lines_of
-from braidlog.model.slices import Pace, breathe
-from braidlog.partition.append import Acks, Appended
-from braidlog.partition.reading import Rows
+from braidlog.model.reporting.prometheus_text import log_lines_of
+from braidlog.model.runtime.cooperative import Pace, breathe
+from braidlog.partition.fetch.record_reader import Rows
+from braidlog.partition.produce.append import Acks, Appended
+from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import ClientConnection, Request, ServerConnection

@@ -28,9 +28,9 @@ from braidlog.cli.terminal.output import (
 )
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.storage.cut import CutFile, Cutting, drop_cut, make_room, write_listing
 from braidlog.storage.files import Disk, OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_cut, make_room, write_listing
 from braidlog.tools.backup.copying import create_backup, read_listing
 from braidlog.tools.backup.manifest import Manifest
 from braidlog.tools.backup.restoring import verify_backup

@@ -1,6 +1,6 @@
 """`braid cluster certificates`: what nodes show each other.
 
-Knows: flags, and what to say. Refuses to know: how a certificate is made (`server/peers/authority.py`).
+Knows: flags, and what to say. Refuses to know: how a certificate is made (`server/peers/certificate_authority.py`).
 """
 
 from pathlib import Path
@@ -41,7 +41,7 @@ def certificates(folder: Path, nodes: tuple[tuple[int, tuple[str, ...]], ...]) -
     there is ever replaced.
     """
     try:
-        from braidlog.server.peers.authority import authority_in, make_authority, make_node_certificate  # noqa: PLC0415
+        from braidlog.server.peers.certificate_authority import authority_in, make_authority, make_node_certificate  # noqa: PLC0415
     except ImportError as error:  # it says what to install
         raise click.ClickException(str(error)) from error
     clock = SystemClock()

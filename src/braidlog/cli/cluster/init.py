@@ -1,6 +1,6 @@
 """`braid cluster init`: a single node becomes the first of a cluster.
 
-Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/moving.py`).
+Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/migration.py`).
 """
 
 import asyncio
@@ -10,11 +10,11 @@ from typing import Final
 import click
 
 from braidlog.cli.node.serve import load_settings, settings_options
-from braidlog.kv.slots import SLOTS
+from braidlog.kv.replicated.slots import SLOTS
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.server.etcd.moving import move_folder
+from braidlog.server.etcd.migration import move_folder
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 
 KEYS_AT_ONCE: Final = 1_000
 PROGRESS_SECONDS: Final = 2.0

@@ -9,7 +9,7 @@ from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, named, plural, print_json, print_table
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo, ClusterPartition
 from braidlog.model.address import show_address

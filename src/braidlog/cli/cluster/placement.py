@@ -1,6 +1,6 @@
 """`braid cluster elect` and `braid cluster reassign`: who leads and who holds a partition is changed.
 
-Knows: how it is asked for and how it looks. Refuses to know: which plan is good (`planning.py`), how a move goes on.
+Knows: how it is asked for and how it looks. Refuses to know: which plan is good (`reassignment_plan.py`), how a move goes on.
 """
 
 import threading
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from braidlog.cli import NO, LazyGroup, end
-from braidlog.cli.cluster.planning import Plan, make_plan
+from braidlog.cli.cluster.reassignment_plan import Plan, make_plan
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, line_of, named, plural, print_json, print_table
 from braidlog.client.blocking import Client

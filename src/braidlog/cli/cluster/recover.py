@@ -1,6 +1,6 @@
 """`braid cluster recover`: nodes go on after their etcd was lost or set back.
 
-Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/recovering.py`).
+Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/disaster_recovery.py`).
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import click
 from braidlog.cli.node.serve import load_settings, settings_options
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.model.clock import SystemClock
-from braidlog.server.etcd.recovering import recover_folders
+from braidlog.server.etcd.disaster_recovery import recover_folders
 
 
 @click.command(epilog="Example: braid cluster recover -c braidlog.toml /nodes/1/data /nodes/2/data /nodes/3/data --yes")

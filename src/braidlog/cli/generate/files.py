@@ -1,6 +1,6 @@
 """`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`.
 
-Knows: options. Refuses to know: what stands in the files (`tools/manifests.py`, `console/grafana.json`).
+Knows: options. Refuses to know: what stands in the files (`tools/deployment/manifests.py`, `console/grafana.json`).
 """
 
 import shutil
@@ -13,10 +13,10 @@ import click
 
 from braidlog.cli import FAULT, end
 from braidlog.cli.terminal.output import QUIET, hint
-from braidlog.model.report import ADMIN_PORT
+from braidlog.model.reporting.node_report import ADMIN_PORT
 from braidlog.server.config import ListenersConfig
-from braidlog.tools.alerts import rules
-from braidlog.tools.manifests import Deployment, compose, kubernetes, prometheus, systemd
+from braidlog.tools.deployment.alerts import rules
+from braidlog.tools.deployment.manifests import Deployment, compose, kubernetes, prometheus, systemd
 
 NODES = click.option(
     "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="So many nodes that are one cluster."

@@ -19,7 +19,7 @@ from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import Commits, Span
 from braidlog.client.errors import UnsupportedError
 from braidlog.model.clock import SystemClock
-from braidlog.model.moments import FORMS, parse_moment
+from braidlog.model.time_parsing import FORMS, parse_moment
 
 
 class Move(msgspec.Struct, frozen=True):

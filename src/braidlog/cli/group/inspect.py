@@ -1,7 +1,7 @@
 """`braid group list`, `describe`: members, commits, lag.
 
 Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what `model/lag.py` says, of every partition with a commit or of a topic that members read; where the topic is
+Invariant: lag is what `model/reporting/lag.py` says, of every partition with a commit or of a topic that members read; where the topic is
 gone, none is invented.
 """
 
@@ -14,11 +14,11 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_groups
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.model.lag import lag_of
+from braidlog.model.reporting.lag import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):

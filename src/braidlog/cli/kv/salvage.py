@@ -12,10 +12,10 @@ from braidlog.cli.terminal.output import DATA, OUTPUT, moment, print_json, print
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
 from braidlog.client.kv.commands import Command
-from braidlog.kv.entries import Op
-from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.tail_files import Tail, keep_rest, kept_tails
-from braidlog.kv.values import pairs_of, strings_in
+from braidlog.kv.engine.values import pairs_of, strings_in
+from braidlog.kv.replicated.log_records import SlotRecord
+from braidlog.kv.replicated.salvage_files import Tail, keep_rest, kept_tails
+from braidlog.kv.wal.wal_entries import Op
 from braidlog.storage.files import OsDisk, join
 
 TAIL_FOLDER = "kv-tails"
@@ -81,7 +81,7 @@ _COMMANDS: Final[dict[Op, Callable[[SlotRecord], Command[Any]]]] = {
     Op.HSET: lambda each: c.hset(each.key, dict(pairs_of(list(strings_in(each.argument))))),
     Op.HDEL: lambda each: c.hdel(each.key, *strings_in(each.argument)),
 }
-"""What a client would ask for. Pops, and what a leader does by itself, are in no tail (`kv/salvage.py`)."""
+"""What a client would ask for. Pops, and what a leader does by itself, are in no tail (`kv/replicated/salvage.py`)."""
 
 
 def _show(tails: dict[str, Tail], output: str) -> None:

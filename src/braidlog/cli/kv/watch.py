@@ -15,8 +15,8 @@ from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.blocking import connect
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.kv.feed import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
-from braidlog.kv.values import HashValue, ListValue, read_value
+from braidlog.kv.engine.values import HashValue, ListValue, read_value
+from braidlog.kv.feed.feed_records import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
 from braidlog.model.record_json import json_bytes
 from braidlog.wire.rustlog import DIALECT
 

@@ -6,7 +6,7 @@ from braidlog.cli.terminal.arguments import confirm
 from braidlog.cli.terminal.output import DATA
 from braidlog.model.clock import SystemClock
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 
 HELD = {
     "__coordinator_state": "committed offsets, groups, transactions, sinks, named producers, snapshots of streams",

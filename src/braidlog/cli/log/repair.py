@@ -12,7 +12,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import OsDisk
 from braidlog.tools.layout import Layout
-from braidlog.tools.repair import Repair, RepairPlan, RepairReport
+from braidlog.tools.repair.folder import Repair, RepairPlan, RepairReport
 
 
 @click.command("repair")

@@ -13,12 +13,12 @@ from braidlog.cli import NO, end
 from braidlog.cli.cluster.inspect import NodeRow, rows_of
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, paint, plural, print_json, print_table, size
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import LogFolder
 from braidlog.client.errors import ClientError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.address import show_address
-from braidlog.model.report import Check, NodeDescription
+from braidlog.model.reporting.node_report import Check, NodeDescription
 
 TOPICS_SHOWN = 10
 

@@ -15,8 +15,8 @@ from braidlog.cli.node.serve import load_settings
 from braidlog.cli.terminal.output import OUTPUT, QUIET, hint, paint, print_json
 from braidlog.cluster.etcd.port import EtcdError
 from braidlog.server.config import ListenersConfig
+from braidlog.server.etcd.cluster_config import ClusterConfig
 from braidlog.server.etcd.health import ask_members
-from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.tools.doctor import Finding, Status, etcd_findings, examine
 
 

@@ -14,7 +14,7 @@ from braidlog.cli import FAULT, NO, SLOW, UNREACHED, end
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
 from braidlog.cli.terminal.secrets import not_typed
-from braidlog.model.report import LOCAL_ADMIN_URL
+from braidlog.model.reporting.node_report import LOCAL_ADMIN_URL
 
 ANSWER_BYTES_MAX = 1024 * 1024
 LOOKING_SHARE = 0.8

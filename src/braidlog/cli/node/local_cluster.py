@@ -24,9 +24,9 @@ import msgspec
 from braidlog.cli import NO, REFUSED, end, say
 from braidlog.cli.terminal.output import plural, print_table
 from braidlog.server.config import LoadedConfig
-from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
-from braidlog.server.etcd.member import check_program, find_program, stop_member
-from braidlog.server.etcd.settings import EMBEDDED
+from braidlog.server.etcd.cluster_config import EMBEDDED
+from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER
+from braidlog.server.etcd.etcd_process import check_program, find_program, stop_member
 
 PORT_STEP: Final = 100
 """The ports of a node are those of the one before it, and so much."""

@@ -21,12 +21,12 @@ from braidlog.cli.terminal.arguments import pairs, together
 from braidlog.cli.terminal.output import OUTPUT, plural, print_json
 from braidlog.cli.terminal.secrets import refuse_typed_settings
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.logline import TEXT, formatter
-from braidlog.server.allocator import keep_freed_memory
-from braidlog.server.compose import Server
+from braidlog.model.reporting.json_log_line import TEXT, formatter
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
-from braidlog.server.logs import Sparing
-from braidlog.server.service_manager import ServiceManager
+from braidlog.server.node import Server
+from braidlog.server.process.allocator import keep_freed_memory
+from braidlog.server.process.log_rate_limit import Sparing
+from braidlog.server.process.service_manager import ServiceManager
 from braidlog.tasks import Tasks
 
 NODES_MAX = 9

@@ -23,14 +23,14 @@ def backfill(
     In batch, beside the stream's checkpoints. What the stream has not read yet is left to it; a row that is there is not added
     again, so that a backfill may be repeated. Topics and keys are not touched.
     """
-    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
-    operating.check_backfill(project)
+    operations.check_backfill(project)
     wanted = wishes(master, conf)
     with spark_of(project, wanted) as spark:
-        done = operating.backfill(spark, project, start, end, dry_run=dry_run)
+        done = operations.backfill(spark, project, start, end, dry_run=dry_run)
     if output == "json":
         print_json(done)
         return

@@ -25,7 +25,7 @@ def compact(folder: str, names: tuple[str, ...], vacuum_hours: int, output: str)
     Starts no Spark. The pipeline may run meanwhile: a micro-batch that is written at the same time is not lost, and who reads an
     older version of a table can do so for --vacuum-hours.
     """
-    from braidlog.spark.pipeline import upkeep  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline.layers import upkeep  # noqa: PLC0415 - not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     done = upkeep.compact_tables(open_project(folder), frozenset(names), vacuum_hours * HOUR_SECONDS)

@@ -21,10 +21,10 @@ from braidlog.cli.terminal.arguments import pairs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from braidlog.spark.pipeline.operating import Wishes
+    from braidlog.spark.pipeline.operations import Wishes
     from braidlog.spark.pipeline.progress import StageProgress
     from braidlog.spark.pipeline.project import Project
-    from braidlog.spark.pipeline.running import StopRequest
+    from braidlog.spark.pipeline.stage_runner import StopRequest
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False), default=".")
 MASTER = click.option("--master", metavar="URL", help="Spark's master.  [default: as pipeline.toml says, local[*]]")
@@ -45,7 +45,7 @@ def wishes(
     once: bool = True,
     stages: tuple[str, ...] = (),
 ) -> "Wishes":
-    from braidlog.spark.pipeline.operating import Wishes  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline.operations import Wishes  # noqa: PLC0415 - Spark, not for --help
 
     return Wishes(master or "", pairs(conf, "--conf"), admin, os.environ.get(TOKEN, ""), once, frozenset(stages))
 
@@ -53,7 +53,7 @@ def wishes(
 @contextmanager
 def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
     from braidlog.spark.pipeline.ledger import Ledger  # noqa: PLC0415 - not for --help
-    from braidlog.spark.pipeline.operating import session  # noqa: PLC0415
+    from braidlog.spark.pipeline.operations import session  # noqa: PLC0415
 
     with Ledger(project.storage).alone():
         pass  # a pipeline that runs already is refused now, and not when Java has started
@@ -99,7 +99,7 @@ def words_of_java(path: Path) -> Iterator[None]:
 @contextmanager
 def ending_well() -> "Iterator[StopRequest]":
     """Ctrl-C, or SIGTERM, asks to stop; asked twice, it does not wait. A stage that fails is a line and an exit code."""
-    from braidlog.spark.pipeline.running import StageFailed, Stopped, StopRequest  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline.stage_runner import StageFailed, Stopped, StopRequest  # noqa: PLC0415 - Spark, not for --help
 
     stop = StopRequest()
 

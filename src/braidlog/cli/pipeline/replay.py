@@ -29,16 +29,16 @@ def replay(
     Tables are replaced; topics get the records again behind those that are there; keys are set again. A replay that is
     interrupted goes on with the next run.
     """
-    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
     wanted = wishes(master, conf, admin)
-    plan = operating.plan_replay(project, origin)
+    plan = operations.plan_replay(project, origin)
     for sentence in plan.sentences(project):
         click.echo(sentence)
     if dry_run:
         return
     confirm("Replay?", yes=yes)
     with spark_of(project, wanted) as spark, ending_well() as stop, progress() as show:
-        operating.run(spark, project, wanted, stop, show, plan)
+        operations.run(spark, project, wanted, stop, show, plan)

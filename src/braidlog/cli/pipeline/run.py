@@ -36,22 +36,22 @@ def run(
       braid pipeline run --once clicks
       braid pipeline run clicks --master spark://host:7077
     """
-    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
     wanted = wishes(master, conf, admin, once=once, stages=stages)
     if dry_run:
-        operating.check_dry_run(project)
-    operating.check_source(project)
+        operations.check_dry_run(project)
+    operations.check_source(project)
     with spark_of(project, wanted) as spark:
         if project.pipeline.kind == "wire-log":
-            done = operating.analyse(spark, project)
+            done = operations.analyse(spark, project)
             click.echo(f"{done.requests} requests of {', '.join(each.name for each in done.dialects)}: {done.page}")
             return
         if dry_run:
-            for sentence in operating.dry_run(spark, project):
+            for sentence in operations.dry_run(spark, project):
                 click.echo(sentence)
             return
         with ending_well() as stop, progress() as show:
-            operating.run(spark, project, wanted, stop, show)
+            operations.run(spark, project, wanted, stop, show)

@@ -29,13 +29,13 @@ def status(folder: str, output: str, *, offline: bool, check: bool) -> None:
       braid pipeline run --once clicks && braid pipeline status --check clicks || mail -s clicks ops@example.org
     """
     from braidlog.model.clock import SystemClock  # noqa: PLC0415 - not for --help
-    from braidlog.spark.pipeline import operating  # noqa: PLC0415
+    from braidlog.spark.pipeline import operations  # noqa: PLC0415
     from braidlog.spark.pipeline import status as tool  # noqa: PLC0415
     from braidlog.spark.pipeline.alerts import alerts  # noqa: PLC0415
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
-    found = tool.status(project, None if offline else operating.topic_ends(project))
+    found = tool.status(project, None if offline else operations.topic_ends(project))
     said = alerts(project, found, SystemClock().now_ms()) if check else []
     if output == "json":
         print_json(found)

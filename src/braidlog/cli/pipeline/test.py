@@ -34,13 +34,14 @@ def test(folder: str, only: tuple[str, ...], master: str | None, conf: tuple[str
       braid pipeline test clicks
       braid pipeline test clicks --only first --update
     """
-    from braidlog.spark.pipeline import operating, row_tests  # noqa: PLC0415 - Spark, not for --help
+    from braidlog.spark.pipeline import operations
+    from braidlog.spark.pipeline.layers import row_tests  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
     tests = row_tests.folders(project, frozenset(only))
     wrong = 0
-    with started(project, operating.test_session(project, wishes(master, conf))) as spark:
+    with started(project, operations.test_session(project, wishes(master, conf))) as spark:
         for path in tests:
             for each in row_tests.run(spark, project, path, update=update):
                 wrong += not each.is_right

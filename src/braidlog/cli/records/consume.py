@@ -28,7 +28,7 @@ from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.engine.member import is_pattern
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.model.record_json import json_line
-from braidlog.model.report import LOCAL_REGISTRY_URL
+from braidlog.model.reporting.node_report import LOCAL_REGISTRY_URL
 
 if TYPE_CHECKING:
     from braidlog.cli.records.decoding import Decoding

@@ -17,7 +17,7 @@ from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, hint, print_json, print_rows
 from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.schema_registry import RegistryClient
-from braidlog.model.report import LOCAL_REGISTRY_URL
+from braidlog.model.reporting.node_report import LOCAL_REGISTRY_URL
 from braidlog.registry.schemas import Reference
 
 TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}

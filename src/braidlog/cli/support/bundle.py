@@ -1,7 +1,7 @@
 """`braid support bundle`: one archive with what helps to find a fault.
 
 Knows: which parts there are, and that each may fail by itself. Refuses to know: what is wrong.
-Invariants: everything goes through `model/secrecy.py` on its way into the archive; records, keys and values are never read. What
+Invariants: everything goes through `model/redaction.py` on its way into the archive; records, keys and values are never read. What
 could not be had is named in the archive, and is no reason to give up.
 """
 
@@ -29,9 +29,9 @@ from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo
 from braidlog.client.errors import ClientError
 from braidlog.client.schemes import parse_url
-from braidlog.model import metrics_text
 from braidlog.model.clock import SystemClock
-from braidlog.model.secrecy import without_secrets, without_secrets_in
+from braidlog.model.redaction import without_secrets, without_secrets_in
+from braidlog.model.reporting import prometheus_text
 
 LOG_BYTES: Final = 10_000_000
 NAMES_MAX: Final = 1_000
@@ -191,7 +191,7 @@ def _of_node(archive: Bundle, client: Client, number: int) -> Iterator[str]:
     told = archive.part(f"{place}/description", lambda: client.admin.describe_node(number, in_full=True))
     if told is None:
         return
-    archive.text(f"{place}/metrics.txt", metrics_text.text_of(told.snapshot).decode())
+    archive.text(f"{place}/metrics.txt", prometheus_text.text_of(told.snapshot).decode())
     archive.text(f"{place}/stacks.txt", "\n".join(f"{name}\n{text}" for name, text in told.stacks.items()))
     limits = machine.limits_of(told.snapshot.process.pid)
     if limits is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, moment, print_json, print_table, size
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 
 _PREFIX = "braidlog.table"

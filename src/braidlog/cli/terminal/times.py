@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from braidlog.model.clock import SystemClock
-from braidlog.model.moments import parse_moment
+from braidlog.model.time_parsing import parse_moment
 
 
 class MomentType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only

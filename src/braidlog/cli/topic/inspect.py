@@ -12,7 +12,7 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 
 

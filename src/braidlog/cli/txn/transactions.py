@@ -10,7 +10,7 @@ from braidlog.cli import NO, end
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, moment, plural, print_json, print_listing, print_table
-from braidlog.cli.terminal.watching import watched
+from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.transactions import OPEN, PartitionProducer
 

@@ -9,14 +9,14 @@ from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import LINES, line_of, paint
 from braidlog.cli.wire.options import DIALECT, read_bytes
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.annotated import NotationError
-from braidlog.tools.wire.decoding import FORMS, Decoded, Unknown
-from braidlog.tools.wire.decoding import decode as decode_bytes
-from braidlog.tools.wire.pcapng import Address, CaptureError, CaptureWriter
+from braidlog.tools.wire.annotated_hex import NotationError
+from braidlog.tools.wire.capture.decoder import FORMS, Decoded, Unknown
+from braidlog.tools.wire.capture.decoder import decode as decode_bytes
+from braidlog.tools.wire.capture.message_format import fields_text, hex_pairs, hex_rows, message_object
+from braidlog.tools.wire.capture.observed_message import Seen
+from braidlog.tools.wire.capture.pcapng import Address, CaptureError, CaptureWriter
+from braidlog.tools.wire.capture.transcript import ARROWS
 from braidlog.tools.wire.private_file import create_private
-from braidlog.tools.wire.seen import Seen
-from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
-from braidlog.tools.wire.transcript import ARROWS
 from braidlog.wire.cursus import DIALECT as CURSUS
 from braidlog.wire.dialect import watched
 from braidlog.wire.observer import Side

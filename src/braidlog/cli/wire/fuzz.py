@@ -10,9 +10,9 @@ from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json, size
 from braidlog.cli.wire.options import DIALECT, SERVER, dialect_of
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.fuzzing import FuzzSettings, Report, as_script
-from braidlog.tools.wire.fuzzing import fuzz as fuzz_server
-from braidlog.tools.wire.pcapng import Address
+from braidlog.tools.wire.capture.pcapng import Address
+from braidlog.tools.wire.fuzzer import FuzzSettings, Report, as_script
+from braidlog.tools.wire.fuzzer import fuzz as fuzz_server
 from braidlog.wire.cursus import DIALECT as CURSUS
 from braidlog.wire.mayfly import DIALECT as MAYFLY
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import click
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.faults import Splitter
-from braidlog.tools.wire.pcapng import Address
+from braidlog.tools.wire.capture.pcapng import Address
+from braidlog.tools.wire.network_faults import Splitter
 from braidlog.wire.dialect import watched
 
 DIALECTS: Final = click.Choice(sorted(watched()))

@@ -10,12 +10,12 @@ from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json
 from braidlog.cli.wire.options import DIALECT, SERVER, check_split, read_text
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.annotated import NotationError, encode
+from braidlog.tools.wire.annotated_hex import NotationError, encode
+from braidlog.tools.wire.capture.message_format import message_object, sentence
+from braidlog.tools.wire.capture.pcapng import Address
 from braidlog.tools.wire.examples import example
-from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.script import Case, Send, read_script
-from braidlog.tools.wire.sending import Connection, Outcome, run
-from braidlog.tools.wire.shown import message_object, sentence
+from braidlog.tools.wire.script_runner import Connection, Outcome, run
 from braidlog.wire.cursus import DIALECT as CURSUS
 from braidlog.wire.mayfly import DIALECT as MAYFLY
 

@@ -10,9 +10,9 @@ from braidlog.cli import say
 from braidlog.cli.wire.options import ADDRESS, DIALECT, check_split, dialect_of
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tools.wire.pcapng import Address
-from braidlog.tools.wire.recorder import Recorder, RecorderSettings
-from braidlog.tools.wire.tapping import Tap, TapSettings
+from braidlog.tools.wire.capture.pcapng import Address
+from braidlog.tools.wire.capture.recorder import Recorder, RecorderSettings
+from braidlog.tools.wire.proxy import Tap, TapSettings
 from braidlog.wire.cursus import DIALECT as CURSUS
 
 

@@ -26,7 +26,7 @@ from braidlog.client.drivers.transactions import TransactionalProducer, Transact
 from braidlog.client.drivers.users import UserCredential
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
-from braidlog.model.report import NodeDescription
+from braidlog.model.reporting.node_report import NodeDescription
 
 
 class Acks(StrEnum):

@@ -35,7 +35,7 @@ from braidlog.client.kv.commands import Command
 from braidlog.client.schemes import parse_url, tls_of
 from braidlog.client.session import connecting, options_of
 from braidlog.codec.errors import ProtocolError
-from braidlog.kv.slots import slot_of
+from braidlog.kv.replicated.slots import slot_of
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import NO_ID, ClientConnection, Request, Response
 from braidlog.wire.mayfly.messages import Condition, Consistency

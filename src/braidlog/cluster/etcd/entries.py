@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from braidlog.cluster.etcd.port import EtcdForeignError, Range
-from braidlog.cluster.events import Envelope, Event, pack, unpack
-from braidlog.cluster.store import Entry
+from braidlog.cluster.metadata.events import Envelope, Event, pack, unpack
+from braidlog.cluster.metadata.metadata_store import Entry
 from braidlog.model.errors import StorageFault
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024

@@ -9,9 +9,9 @@ from typing import Final
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.port import Etcd, EtcdError
 from braidlog.cluster.membership import Membership
-from braidlog.model.world import World
-from braidlog.replication.controller import LeaseLost
-from braidlog.replication.swim import LeaseExpired, MetadataSilent, MetadataTick
+from braidlog.model.runtime.runtime import World
+from braidlog.replication.control.controller import LeaseLost
+from braidlog.replication.control.swim import LeaseExpired, MetadataSilent, MetadataTick
 
 LOOK_SECONDS: Final = 1.0
 LOOKS_MIN: Final = 2

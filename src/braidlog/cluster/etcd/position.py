@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk
-from braidlog.storage.slots import SlotPair, load_newest
+from braidlog.storage.two_copy_file import SlotPair, load_newest
 
 MAGIC = b"BRAIDCLU"
 NO_ENTRY: Final = ""

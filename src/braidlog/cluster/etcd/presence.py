@@ -14,8 +14,8 @@ import msgspec
 from braidlog.cluster.etcd.entries import Keys, one
 from braidlog.cluster.etcd.port import Etcd, EtcdError, EtcdLeaseError, Holds, Put
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.world import World
-from braidlog.replication.swim import Lateness
+from braidlog.model.runtime.runtime import World
+from braidlog.replication.control.swim import Lateness
 
 LEASE_SECONDS: Final = 3
 RENEWALS: Final = 3

@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
+from braidlog.console.access_control import Guard
 from braidlog.console.actions import access, groups, keys, schemas, topics
 from braidlog.console.actions.plan import Plan, Planner
-from braidlog.console.clients import ClientsOf
-from braidlog.console.fields import FormError, fields_of
+from braidlog.console.form_fields import FormError, fields_of
 from braidlog.console.forms import address_of
-from braidlog.console.guard import Guard
-from braidlog.console.node import Node, NodeError
+from braidlog.console.listener_clients import ClientsOf
+from braidlog.console.node_client import Node, NodeError
 from braidlog.console.rendering import Renderer
 from braidlog.registry.errors import RegistryError
 

@@ -11,8 +11,8 @@ from braidlog.client.drivers.contract import AccessRule
 from braidlog.client.drivers.quotas import Quota
 from braidlog.client.drivers.transactions import OPEN
 from braidlog.console.actions.plan import Plan, Planner, plural
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields, FormError, integer, text_of
+from braidlog.console.form_fields import Fields, FormError, integer, text_of
+from braidlog.console.listener_clients import Clients
 
 RESOURCES = ("topic", "group", "transactional_id", "key", "cluster")
 OPERATIONS = ("describe", "read", "write", "create", "delete", "alter", "cluster", "*")

@@ -8,12 +8,12 @@ from functools import partial
 
 from braidlog.client.drivers.contract import Span
 from braidlog.console.actions.plan import Plan, Planner, plural
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields, FormError, integer, text_of
+from braidlog.console.form_fields import Fields, FormError, integer, text_of
+from braidlog.console.listener_clients import Clients
 from braidlog.console.rendering import UNKNOWN
 from braidlog.model.clock import SystemClock
-from braidlog.model.lag import lag_of
-from braidlog.model.moments import FORMS, parse_moment
+from braidlog.model.reporting.lag import lag_of
+from braidlog.model.time_parsing import FORMS, parse_moment
 
 WORDS = {
     "earliest": "the beginning",

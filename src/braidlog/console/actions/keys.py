@@ -6,8 +6,8 @@ Knows: what a value looks like in a form. Refuses to know: who may.
 from functools import partial
 
 from braidlog.console.actions.plan import Plan, Planner, plural
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields, FormError, integer, raw_bytes
+from braidlog.console.form_fields import Fields, FormError, integer, raw_bytes
+from braidlog.console.listener_clients import Clients
 
 KINDS = ("string", "hash", "list")
 

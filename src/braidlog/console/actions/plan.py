@@ -6,8 +6,8 @@ Knows: the shape of a plan. Refuses to know: HTTP, any action.
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields
+from braidlog.console.form_fields import Fields
+from braidlog.console.listener_clients import Clients
 
 
 class Plan(NamedTuple):

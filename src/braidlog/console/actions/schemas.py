@@ -7,8 +7,8 @@ from functools import partial
 from urllib.parse import quote
 
 from braidlog.console.actions.plan import Plan, Planner, plural
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields, FormError, text_of
+from braidlog.console.form_fields import Fields, FormError, text_of
+from braidlog.console.listener_clients import Clients
 from braidlog.registry.changes import Wanted, check_subject
 from braidlog.registry.schemas import AVRO, TYPES, Reference
 

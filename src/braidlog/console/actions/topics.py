@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from braidlog.client.errors import ClientError
 from braidlog.console.actions.plan import Plan, Planner, plural
-from braidlog.console.clients import Clients
-from braidlog.console.fields import Fields, FormError, integer, settings_in, text_of
+from braidlog.console.form_fields import Fields, FormError, integer, settings_in, text_of
+from braidlog.console.listener_clients import Clients
 from braidlog.console.rendering import UNKNOWN
 from braidlog.model.errors import BrokerError
 from braidlog.model.names import check_topic_name

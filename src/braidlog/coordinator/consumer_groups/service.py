@@ -16,12 +16,12 @@ from braidlog.coordinator.consumer_groups.messages import JOIN, LEAVE, PAUSE, Ch
 from braidlog.coordinator.consumer_groups.subscriptions import Pattern, compile_pattern
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
 from braidlog.coordinator.groups.registry import GroupRegistry
-from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
+from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.slices import breathe
-from braidlog.model.world import Wakeup, World
-from braidlog.partition.hosting import Hosting
+from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.partition.partition_registry import Hosting
 
 MEMBERS_AT_ONCE = 200
 """Number of targets per journal batch."""

@@ -16,7 +16,7 @@ from braidlog.coordinator.groups.classic_service import check_timeouts, name_mem
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, Synced
 from braidlog.coordinator.groups.migration import Migration
 from braidlog.coordinator.groups.registry import GroupRegistry
-from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.state_limits import NODE
 from braidlog.model.errors import BrokerError, Reason
 
 

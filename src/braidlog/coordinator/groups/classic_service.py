@@ -11,10 +11,10 @@ from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.coordinator.groups.messages import ClassicGroupImage, Joined, Joining, MemberIdRequired, Synced, Ticket
 from braidlog.coordinator.groups.registry import GroupRegistry
-from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
+from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.world import Wakeup, World
+from braidlog.model.runtime.runtime import Wakeup, World
 
 REBALANCE_TIMEOUT_MS_MAX = 2**31 - 1
 _WAIT_SECONDS_MIN = 0.001

@@ -16,7 +16,7 @@ from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import ClassicGroupImage, ClassicMember, State
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition_registry import Hosting
 
 
 class Migration:

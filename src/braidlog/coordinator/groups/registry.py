@@ -13,11 +13,11 @@ from braidlog.coordinator.consumer_groups.group import ConsumerGroup
 from braidlog.coordinator.consumer_groups.messages import Change, ConsumerGroupImage, ConsumerMember
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group, GroupImage
-from braidlog.coordinator.holdings import Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
+from braidlog.coordinator.state_limits import Holdings, StateKind
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
 
 AnyGroup = Group | ClassicGroup | ConsumerGroup
 K = TypeVar("K", Group, ClassicGroup, ConsumerGroup)

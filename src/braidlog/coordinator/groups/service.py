@@ -29,16 +29,16 @@ from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.migration import Migration
 from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
-from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
+from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
-from braidlog.model.lag import UNKNOWN_END, lag_of
-from braidlog.model.report import LagReport
+from braidlog.model.reporting.lag import UNKNOWN_END, lag_of
+from braidlog.model.reporting.node_report import LagReport
+from braidlog.model.runtime.cooperative import in_slices
+from braidlog.model.runtime.runtime import World
 from braidlog.model.settings import UNLIMITED
-from braidlog.model.slices import in_slices
-from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition_registry import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
 NEVER_COMMITTED_MS = 10 * 60 * 1000

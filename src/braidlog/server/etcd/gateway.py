@@ -28,8 +28,8 @@ from braidlog.cluster.etcd.port import (
     Reading,
 )
 from braidlog.model.clock import Seconds
-from braidlog.server.etcd import calls
-from braidlog.server.etcd.http import Answer, Connection, Endpoint, parse_endpoint
+from braidlog.server.etcd import messages
+from braidlog.server.etcd.http_connection import Answer, Connection, Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version
 
 T = TypeVar("T")
@@ -70,33 +70,33 @@ class Gateway:
     # -- the port --------------------------------------------------------------------------------------------
 
     async def read(self, keys: Range, *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> Reading:
-        request = calls.RangeRequest(keys.first, keys.end, limit, revision, keys_only)
-        answer = await self._ask("kv/range", request, calls.RangeAnswer)
+        request = messages.RangeRequest(keys.first, keys.end, limit, revision, keys_only)
+        answer = await self._ask("kv/range", request, messages.RangeAnswer)
         return Reading([kv.item() for kv in answer.kvs], answer.header.revision, answer.more)
 
     async def write(
         self, puts: Sequence[Put], *, deletes: Sequence[Range] = (), conditions: Sequence[Holds] = ()
     ) -> Outcome:
-        answer = await self._tell("kv/txn", calls.transaction(puts, deletes, conditions), calls.TxnAnswer)
+        answer = await self._tell("kv/txn", messages.transaction(puts, deletes, conditions), messages.TxnAnswer)
         return Outcome(answer.succeeded, answer.header.revision)
 
     async def compact(self, revision: int) -> None:
         with contextlib.suppress(EtcdCompactedError):  # by another, further
-            await self._tell("kv/compaction", {"revision": revision}, calls.AnyAnswer)
+            await self._tell("kv/compaction", {"revision": revision}, messages.AnyAnswer)
 
     async def grant(self, seconds: int) -> int:
-        return (await self._tell("lease/grant", {"TTL": seconds}, calls.GrantAnswer)).ID
+        return (await self._tell("lease/grant", {"TTL": seconds}, messages.GrantAnswer)).ID
 
     async def keep_alive(self, lease: int) -> bool:
-        answer = await self._tell("lease/keepalive", {"ID": lease}, calls.KeepAliveAnswer)
+        answer = await self._tell("lease/keepalive", {"ID": lease}, messages.KeepAliveAnswer)
         return answer.result.TTL > 0
 
     async def revoke(self, lease: int) -> None:
         with contextlib.suppress(EtcdLeaseError):
-            await self._tell("lease/revoke", {"ID": lease}, calls.AnyAnswer)
+            await self._tell("lease/revoke", {"ID": lease}, messages.AnyAnswer)
 
     async def watch(self, ranges: Sequence[Range], after: int) -> "GatewayWatch":
-        requests = [calls.watch_request(number, keys, after + 1) for number, keys in enumerate(ranges, 1)]
+        requests = [messages.watch_request(number, keys, after + 1) for number, keys in enumerate(ranges, 1)]
         body = b"".join(map(msgspec.json.encode, requests))
         connection = await self._first_reached()
         try:
@@ -109,12 +109,12 @@ class Gateway:
         self._watches = {each for each in self._watches if not each.is_over} | {watch}
         return watch
 
-    async def members(self) -> list[calls.EtcdMember]:
-        return (await self._ask("cluster/member/list", {}, calls.MembersAnswer)).members
+    async def members(self) -> list[messages.EtcdMember]:
+        return (await self._ask("cluster/member/list", {}, messages.MembersAnswer)).members
 
     async def remove_member(self, number: int) -> None:
         """etcd rejects this if too few of the remaining members have started."""
-        await self._tell("cluster/member/remove", {"ID": number}, calls.AnyAnswer)
+        await self._tell("cluster/member/remove", {"ID": number}, messages.AnyAnswer)
 
     async def check_versions(self) -> None:
         """Raise for member versions that are known to lose data; at least one member must answer."""
@@ -123,7 +123,7 @@ class Gateway:
             try:
                 async with asyncio.timeout(self._settings.read_seconds_max):
                     answer = await self._exchange(await self._take(endpoint), "/version", b"")
-                check_version(msgspec.json.decode(answer.body, type=calls.VersionAnswer).etcdserver, str(endpoint))
+                check_version(msgspec.json.decode(answer.body, type=messages.VersionAnswer).etcdserver, str(endpoint))
             except _UNREACHED as error:
                 failures.append(_error_text(endpoint, error))
             except msgspec.MsgspecError as error:
@@ -182,16 +182,16 @@ class Gateway:
 
     async def _call(self, connection: Connection, call: str, body: bytes, kind: type[T]) -> T:
         answer = await self._exchange(connection, f"/v3/{call}", body)
-        if self._settings.user and calls.is_signed_out(answer):  # rejected before the call was processed
+        if self._settings.user and messages.is_signed_out(answer):  # rejected before the call was processed
             self._token = ""
             answer = await self._exchange(await self._take(connection.endpoint), f"/v3/{call}", body)
-        return calls.read_answer(answer, kind, str(connection.endpoint))
+        return messages.read_answer(answer, kind, str(connection.endpoint))
 
     async def _sign_in(self, connection: Connection) -> None:
         request = {"name": self._settings.user, "password": self._settings.password}
         await connection.send("/v3/auth/authenticate", msgspec.json.encode(request), "")
         answer = await connection.receive()
-        self._token = calls.read_answer(answer, calls.SignInAnswer, str(connection.endpoint)).token
+        self._token = messages.read_answer(answer, messages.SignInAnswer, str(connection.endpoint)).token
         if not connection.is_reusable():
             raise ConnectionError(f"{connection.endpoint} closed the connection")
 
@@ -246,7 +246,7 @@ class GatewayWatch:
         member = str(self._connection.endpoint)
         try:
             async for line in self._lines:
-                result = calls.read_answer(line, calls.WatchAnswer, member).result
+                result = messages.read_answer(line, messages.WatchAnswer, member).result
                 if result.compact_revision:
                     raise EtcdCompactedError(f"{member} has compacted revisions before {result.compact_revision}")
                 if result.canceled:

@@ -7,10 +7,10 @@ from typing import Final
 import h11
 import msgspec
 
-from braidlog.server.etcd.calls import EtcdMember, HealthAnswer
+from braidlog.server.etcd.cluster_config import ClusterConfig
 from braidlog.server.etcd.gateway import Gateway
-from braidlog.server.etcd.http import Connection, parse_endpoint
-from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.etcd.http_connection import Connection, parse_endpoint
+from braidlog.server.etcd.messages import EtcdMember, HealthAnswer
 
 ASK_SECONDS_MAX: Final = 5.0
 

@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from braidlog.broker.clustered_keys import log_settings
-from braidlog.cluster.events import CreateTopic, DeleteTopic, Event, FolderMade
-from braidlog.cluster.image import Image
-from braidlog.codec.records import encode_batch
-from braidlog.kv.entries import Op
-from braidlog.kv.hlc import HybridClock
-from braidlog.kv.keyspace import Keyspace
-from braidlog.kv.levels import Level
-from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
-from braidlog.kv.values import HashValue, ListValue, Value, pack_strings
+from braidlog.broker.keys.clustered_keys import log_settings
+from braidlog.cluster.metadata.events import CreateTopic, DeleteTopic, Event, FolderMade
+from braidlog.cluster.metadata.image import Image
+from braidlog.codec.batch.records import encode_batch
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.hybrid_clock import HybridClock
+from braidlog.kv.engine.keyspace import Keyspace
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.engine.values import HashValue, ListValue, Value, pack_strings
+from braidlog.kv.replicated.log_records import SlotRecord
+from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
+from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import StorageFault
-from braidlog.model.world import World
-from braidlog.partition.offline_topic import write_topic
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.internal.offline_topic import write_topic
 from braidlog.storage.files import join, remove_tree
-from braidlog.storage.folder import DataFolder
+from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry
 
 BATCH_BYTES: Final = 1024 * 1024

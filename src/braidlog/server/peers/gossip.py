@@ -1,4 +1,4 @@
-"""Failure detection over sockets: carries out the steps of `replication/swim.py` between this node and the others.
+"""Failure detection over sockets: carries out the steps of `replication/control/swim.py` between this node and the others.
 
 Does not handle: the effect of a verdict, the source of the members.
 Invariants: a PING is answered in the event loop turn that reads it, before any other work for it. Each peer has one
@@ -18,12 +18,12 @@ from statistics import median
 from typing import Final
 
 from braidlog.model.clock import Clock
-from braidlog.replication import swim
+from braidlog.replication.control import swim
+from braidlog.server.net.ports import listen
 from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.dialling import AddressOf, Dial
-from braidlog.server.peers.first_bytes import FirstBytes, Take
+from braidlog.server.peers.dialing import AddressOf, Dial
 from braidlog.server.peers.gossip_connections import Incoming, Owner, PeerLink
-from braidlog.server.ports import listen
+from braidlog.server.peers.port_demux import FirstBytes, Take
 from braidlog.tasks import Tasks
 from braidlog.wire.peer import messages as m
 from braidlog.wire.peer.connection import write

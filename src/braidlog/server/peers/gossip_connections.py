@@ -11,8 +11,8 @@ from collections import deque
 from typing import Any, Final, Protocol, cast
 
 from braidlog.adapters.peers.identity import node_of
-from braidlog.server.admission import certified_name
-from braidlog.server.peers.dialling import Dial
+from braidlog.server.net.admission import certified_name
+from braidlog.server.peers.dialing import Dial
 from braidlog.tasks import Tasks
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.peer import messages as m

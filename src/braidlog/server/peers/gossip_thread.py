@@ -13,13 +13,13 @@ from functools import partial
 from typing import Final
 
 from braidlog.model.clock import Clock
-from braidlog.replication import swim
-from braidlog.server.descriptors import Complaints
+from braidlog.replication.control import swim
 from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.dialling import Address, AddressOf
-from braidlog.server.peers.first_bytes import Take
+from braidlog.server.peers.dialing import Address, AddressOf
 from braidlog.server.peers.gossip import Gossip, Verdicts
 from braidlog.server.peers.gossip_connections import Incoming, Owner
+from braidlog.server.peers.port_demux import Take
+from braidlog.server.process.file_descriptors import Complaints
 
 BEAT_SECONDS: Final = 0.1
 AWAKE_SECONDS_MAX: Final = 1.0

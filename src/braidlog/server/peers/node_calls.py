@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
-from braidlog.model.world import Wakeup, World
-from braidlog.server.peers.dialling import AddressOf, Dial
+from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.server.peers.dialing import AddressOf, Dial
 from braidlog.server.peers.peer_link import Asking, PeerLink
 from braidlog.tasks import Tasks
 from braidlog.wire.kafka.apis import CALL_BYTES_MAX
@@ -190,7 +190,7 @@ class NodeQuestions:
 
 
 class NodeCalls(NodeQuestions):
-    """Calls by the table in `adapters/peers/calls.py`."""
+    """Calls by the table in `adapters/peers/node_calls.py`."""
 
     def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(node, world, address_of, tls, caller_connection)

@@ -6,14 +6,14 @@ Does not handle: replicas, delivery. The replication steps repeat lost messages.
 import ssl
 from collections.abc import Callable
 
+from braidlog.adapters.peers.follower_sessions import InSync
 from braidlog.adapters.peers.handlers import PeersAdapter
-from braidlog.adapters.peers.sessions import InSync
-from braidlog.adapters.peers.translation import Place
+from braidlog.adapters.peers.replica_messages import Place
 from braidlog.broker.replication_rate import ReplicationRate
-from braidlog.model.world import World
+from braidlog.model.runtime.runtime import World
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
-from braidlog.server.peers.dialling import AddressOf, Dial
-from braidlog.server.peers.fetcher import Fetcher
+from braidlog.server.peers.dialing import AddressOf, Dial
+from braidlog.server.peers.replica_fetcher import Fetcher
 from braidlog.tasks import Tasks
 
 PeerMessage = Fetch | Complaint | Answer | CorruptAnswer

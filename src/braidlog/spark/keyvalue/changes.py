@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from braidlog.kv.feed import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
-from braidlog.kv.values import HashValue, ListValue, read_value
+from braidlog.kv.engine.values import HashValue, ListValue, read_value
+from braidlog.kv.feed.feed_records import EXPIRES, OPERATION, SEQUENCE, STAMP, TYPE
 from braidlog.model.errors import ProtocolError
 
 STATE_ROWS = 16 * 1024

@@ -14,7 +14,7 @@ from typing import Final, Literal, get_args, get_type_hints
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.report import LOCAL_ADMIN_URL
+from braidlog.model.reporting.node_report import LOCAL_ADMIN_URL
 from braidlog.spark.lake import NO_PARQUET, STORES
 from braidlog.wire.kafka import DIALECT as KAFKA
 from braidlog.wire.mayfly import DIALECT as MAYFLY

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from braidlog.model.queries import QueryProgress
-from braidlog.spark.pipeline.expectations import counts
+from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.spark.pipeline.layers.expectations import counts
 from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 
 

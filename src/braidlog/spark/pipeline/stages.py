@@ -12,11 +12,11 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from braidlog.spark.pipeline import gaps, gold, records, silver, transforms
 from braidlog.spark.pipeline.config import Expectation, OwnStage, State, Windows
-from braidlog.spark.pipeline.expectations import watched
+from braidlog.spark.pipeline.layers import gaps, gold, records, silver, transforms
+from braidlog.spark.pipeline.layers.expectations import watched
+from braidlog.spark.pipeline.layers.transforms import Transform
 from braidlog.spark.pipeline.project import SOURCE, Project
-from braidlog.spark.pipeline.transforms import Transform
 
 WAVES: Final = {SOURCE: 0, "silver": 1, "windows": 2}
 """When a layer can be read: after the stages of the waves before it."""

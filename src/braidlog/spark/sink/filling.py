@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidlog.client.drivers.kafka.staging import Section
-from braidlog.codec.batch import HEADER_BYTES
-from braidlog.codec.kernel import encode_records
-from braidlog.codec.pack import Strings, append_rows, group_rows
-from braidlog.codec.section import Header
+from braidlog.codec.batch.header import HEADER_BYTES
+from braidlog.codec.batch.kernel import encode_records
+from braidlog.codec.batch.records_section import Header
+from braidlog.codec.columns.arrow_to_records import Strings, append_rows, group_rows
 
 Emit = Callable[[int, Section], None]
 """emit(partition, section): one full batch."""

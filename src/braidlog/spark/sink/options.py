@@ -12,7 +12,7 @@ from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
-from braidlog.model.stages import check_sink
+from braidlog.model.stage_ids import check_sink
 from braidlog.spark import options as o
 from braidlog.spark.kafka_options import understood
 from braidlog.spark.options import OptionError, Options

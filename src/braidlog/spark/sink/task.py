@@ -19,7 +19,7 @@ from braidlog.client.engine.admin import Admin
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.model.clock import SystemClock
-from braidlog.model.stages import stage_name
+from braidlog.model.stage_ids import stage_name
 from braidlog.spark.connections import Connection, borrowed
 from braidlog.spark.sink.filling import Filling, RowError
 from braidlog.spark.sink.options import Settings

@@ -13,8 +13,8 @@ import msgspec
 from braidlog.client.drivers.kafka.bulk import EARLIEST, Bare, BulkReader, RawFetched, whole
 from braidlog.client.engine.retry import Backoff, retry
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.codec.batch import Buffer
-from braidlog.codec.visible import AbortedRange
+from braidlog.codec.batch.header import Buffer
+from braidlog.codec.batch.read_committed import AbortedRange
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.spark.connections import Connection, borrowed
 from braidlog.spark.source.logs import FolderLog
@@ -22,8 +22,8 @@ from braidlog.spark.source.losses import DELETED, Losses, Lost
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Place
-from braidlog.storage.partition import FileSlice, PartitionLog
-from braidlog.storage.transactions import ranges
+from braidlog.storage.log.partition_log import FileSlice, PartitionLog
+from braidlog.storage.state.transaction_index import ranges
 from braidlog.tasks import Tasks
 
 WINDOW = 4

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from braidlog.client.drivers.kafka.bulk import Bare
-from braidlog.codec.arrow import PieceBuilder, Pieces
+from braidlog.codec.columns.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.registry.errors import ColumnTypeError
 from braidlog.spark.columns import ColumnError, check_columns, simple

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.errors import ClientError
-from braidlog.codec.records import decode_batch
+from braidlog.codec.batch.records import decode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -22,8 +22,8 @@ from braidlog.spark.connections import Connection
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Identities, Offsets, Place, identity
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import PartitionLog
 
 _SAMPLE_BYTES = 64 * 1024
 _TICK_NS = 20_000_000

@@ -18,11 +18,11 @@ import pyarrow as pa
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.schema_registry import RegistryClient
 from braidlog.registry import framing
-from braidlog.registry.columns import Decode, Errors
 from braidlog.registry.errors import ColumnTypeError, RegistryError
-from braidlog.registry.framed import Framed
-from braidlog.registry.proto import name_at
+from braidlog.registry.framed_columns import Framed
+from braidlog.registry.protobuf.schema import name_at
 from braidlog.registry.schemas import AVRO, JSON, PROTOBUF, AvroSchema, JsonSchema, ProtobufSchema, Schema, referenced
+from braidlog.registry.value_columns import Decode, Errors
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.options import Query
 
@@ -149,14 +149,14 @@ class JsonReader:
         self._references = {name: msgspec.json.decode(each.text) for name, each in reading.references.items()}
 
     def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        from braidlog.registry.json_columns import column_type  # noqa: PLC0415 - beside those of the others
+        from braidlog.registry.json_schema.columns import column_type  # noqa: PLC0415 - beside those of the others
 
         return column_type(self._document, self._references, wanted)
 
 
 def _avro_columns() -> Any:  # noqa: ANN401 - a module
     try:
-        from braidlog.registry import avro_columns  # noqa: PLC0415 - fastavro is an extra
+        from braidlog.registry.avro import columns as avro_columns  # noqa: PLC0415 - fastavro is an extra
     except ModuleNotFoundError as error:
         raise OptionError("valueFormat", "avro", f"{error.name} is not installed: {_EXTRA}") from None
     return avro_columns
@@ -164,7 +164,7 @@ def _avro_columns() -> Any:  # noqa: ANN401 - a module
 
 def _proto_columns() -> Any:  # noqa: ANN401 - a module
     try:
-        from braidlog.registry import proto_columns  # noqa: PLC0415 - Google's library is an extra
+        from braidlog.registry.protobuf import columns as proto_columns  # noqa: PLC0415 - Google's library is an extra
     except ModuleNotFoundError as error:
         raise OptionError("valueFormat", "protobuf", f"{error.name} is not installed: {_EXTRA}") from None
     return proto_columns

@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.cut import LISTING, CutFile
 from braidlog.storage.files import Disk, join, read_whole
-from braidlog.storage.folder import FOLDER_MAGIC, FolderIdentity
-from braidlog.storage.slots import unpack_slot
+from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FolderIdentity
+from braidlog.storage.folder.folder_snapshot import LISTING, CutFile
+from braidlog.storage.two_copy_file import unpack_slot
 from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from braidlog.kv.values import quoted
+from braidlog.kv.engine.values import quoted
 from braidlog.tools.findings import Severity
 
 KEYS_TOLD_MAX = 100

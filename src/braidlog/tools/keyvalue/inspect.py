@@ -7,8 +7,8 @@ use the end may be seen half-written.
 
 import shlex
 
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join
 from braidlog.tools.findings import Severity

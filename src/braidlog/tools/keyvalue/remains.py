@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.kv import snapshot as snapshots
-from braidlog.kv import wal as logs
-from braidlog.kv.entries import BadEntry, Entry, following_entry, key_of_entry, walk_entries
-from braidlog.kv.head import number_in
-from braidlog.kv.keyspace import Keyspace
-from braidlog.kv.values import KINDS_BY_CODE, HashValue, ListValue
+from braidlog.kv.engine.keyspace import Keyspace
+from braidlog.kv.engine.values import KINDS_BY_CODE, HashValue, ListValue
+from braidlog.kv.wal import snapshot as snapshots
+from braidlog.kv.wal import wal as logs
+from braidlog.kv.wal.file_header import number_in
+from braidlog.kv.wal.wal_entries import BadEntry, Entry, following_entry, key_of_entry, walk_entries
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.storage.files import Disk, File, join, read_whole
-from braidlog.storage.slots import SlotPair
+from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Severity
 from braidlog.tools.keyvalue.findings import StoreFinding, keys_told, missing
 
@@ -246,7 +246,7 @@ class Remains:
         )
 
     def _in_doubt(self, name: str, run: _Run) -> None:
-        """Zeros behind the last entry are what a kill leaves (storage/reserve.py), if a mark says that nothing else was there."""
+        """Zeros behind the last entry are what a kill leaves (storage/segment/preallocation.py), if a mark says that nothing else was there."""
         self.findings.append(
             StoreFinding(
                 severity=Severity.DAMAGE,

@@ -12,19 +12,19 @@ off half-way through its repair is refused by an opening or whole, and a repair 
 
 import msgspec
 
-from braidlog.kv import snapshot as snapshots
-from braidlog.kv import wal as logs
-from braidlog.kv.keyspace import Image
-from braidlog.kv.local import LocalStore
-from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.engine.keyspace import Image
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.wal import snapshot as snapshots
+from braidlog.kv.wal import wal as logs
+from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk, join, write_whole
-from braidlog.storage.slots import SlotPair
+from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Severity
 from braidlog.tools.keyvalue.findings import StoreFinding, StoreReport
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry, verify_store
 from braidlog.tools.keyvalue.remains import Remains
-from braidlog.tools.quarantine import copy_file
+from braidlog.tools.repair.quarantine import copy_file
 
 NUMBERS_SKIPPED = 2**32
 """Where mutations are lost nobody knows how many: their numbers, which the change feed may have told, are not given out again."""

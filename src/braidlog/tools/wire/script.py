@@ -1,6 +1,6 @@
 """A file of annotated hex: cases, each a conversation of things to send and answers to expect.
 
-Knows: lines. Refuses to know: words within them (`annotated.py`), sockets (`sending.py`).
+Knows: lines. Refuses to know: words within them (`annotated_hex.py`), sockets (`script_runner.py`).
 Invariant: what the wire log prints with its bytes is such a file. A line without an arrow is sent.
 
     # comment                    also behind bytes
@@ -16,8 +16,8 @@ Invariant: what the wire log prints with its bytes is such a file. A line withou
 import re
 from typing import Final, NamedTuple
 
-from braidlog.tools.wire.annotated import Item, NotationError, Word, parse, words_of
-from braidlog.tools.wire.transcript import head_of, is_json_log, lines_of_json_log
+from braidlog.tools.wire.annotated_hex import Item, NotationError, Word, parse, words_of
+from braidlog.tools.wire.capture.transcript import head_of, is_json_log, lines_of_json_log
 
 _NOTE: Final = re.compile(r"[A-Za-z][\w ]*:(?:\s.*)?")
 _NOTHING: Final = re.compile(r"nothing ([0-9]{1,6})ms")

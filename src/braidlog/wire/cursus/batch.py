@@ -21,10 +21,10 @@ from typing import Final, overload
 
 import msgspec
 
+from braidlog.codec.batch.row_layout import Kind, Packed, Part
+from braidlog.codec.batch.rows import read_rows
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.layout import Kind, Packed, Part
-from braidlog.codec.rows import read_rows
 
 MAGIC = b"\xba\x7c"
 RECORD_BYTES_MIN = 48

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import check_json
+from braidlog.codec.json_guard import check_json
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.wire.cursus.batch import STRING_BYTES_MAX, Spelling
 from braidlog.wire.cursus.failures import CommandError, ErrorCode, Failure, decode_text, echo

@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import lone_payload
+from braidlog.codec.receive_buffer import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies

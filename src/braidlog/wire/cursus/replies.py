@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import check_json, place_of
+from braidlog.codec.json_guard import check_json, place_of
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.batch import Batch, Spelling, read_batch, write_batch
 from braidlog.wire.cursus.failures import Failure, decode_text, failure_line, parse_failure_line

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.lines import read_envelope, read_error, read_payload, read_request
 from braidlog.wire.flux.operations import BY_REQUEST, Argument

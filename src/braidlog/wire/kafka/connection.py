@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from braidlog.codec.errors import ProtocolError, TooManyPartsError
-from braidlog.codec.inbox import lone_payload
+from braidlog.codec.receive_buffer import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode

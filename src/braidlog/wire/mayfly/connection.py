@@ -27,7 +27,7 @@ import msgspec
 
 from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Buffer
+from braidlog.codec.receive_buffer import Buffer
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m

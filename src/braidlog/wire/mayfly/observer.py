@@ -4,7 +4,7 @@ import struct
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES, read_answer

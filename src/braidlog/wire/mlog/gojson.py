@@ -27,7 +27,7 @@ from msgspec.inspect import (
 )
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import TOKENS_MAX, check_json, place_of
+from braidlog.codec.json_guard import TOKENS_MAX, check_json, place_of
 
 INT64_MAX: Final = 2**63 - 1
 

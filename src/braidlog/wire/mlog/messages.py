@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.codec.layout import Kind, Packed, Part
+from braidlog.codec.batch.row_layout import Kind, Packed, Part
 from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
 

@@ -4,7 +4,7 @@ import struct
 from typing import ClassVar, Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.mlog.connection import REQUEST_READERS, RESPONSE_READERS
 from braidlog.wire.mlog.messages import MessageType
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX

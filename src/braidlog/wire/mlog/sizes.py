@@ -11,7 +11,7 @@ reads.
 from collections.abc import Sequence
 from typing import Final
 
-from braidlog.codec.jsonguard import TOKENS_MAX
+from braidlog.codec.json_guard import TOKENS_MAX
 from braidlog.wire.mlog.messages import LogEntry
 from braidlog.wire.mlog.replication import batch_bytes
 from braidlog.wire.sizes import base64_bytes, count_fitting

@@ -3,7 +3,7 @@ may begin.
 """
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.receive_buffer import Inbox
 from braidlog.wire.observer import Observer, Reading, Side, fault_of
 from braidlog.wire.peer.connection import HEADER, HEADER_BYTES, check_begin, check_size, read_message
 from braidlog.wire.peer.messages import BY_NUMBER

@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import msgspec
 
+from braidlog.codec.batch.row_layout import Kind as Of
+from braidlog.codec.batch.row_layout import Part
+from braidlog.codec.batch.rows import read_rows
 from braidlog.codec.cursor import Reader, text16
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.layout import Kind as Of
-from braidlog.codec.layout import Part
-from braidlog.codec.rows import read_rows
 from braidlog.wire.fields import TEXT, U8, U16, U32, U64, Kind, Layout, counted, cut_text
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYTE, Operation

@@ -20,7 +20,7 @@ from typing import Final, overload
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox, lone_payload
+from braidlog.codec.receive_buffer import Inbox, lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (

@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from braidlog.codec.batch.row_layout import Kind, Part
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.jsonguard import TOKENS_MAX, check_json, place_of
-from braidlog.codec.layout import Kind, Part
+from braidlog.codec.json_guard import TOKENS_MAX, check_json, place_of
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import OPERATIONS
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from braidlog.codec.layout import Packed
+from braidlog.codec.batch.row_layout import Packed
 
 FRAME_BYTES_MAX: Final = 10_485_760
 """MAX_FRAME_SIZE of the document: the payload, without the four bytes of its length. One byte more is rejected."""

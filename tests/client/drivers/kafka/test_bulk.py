@@ -13,7 +13,7 @@ from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.client.session import connect
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch.header import iter_batches
 from braidlog.model.record import NewRecord
 from braidlog.testing.server import ServerProcess
 

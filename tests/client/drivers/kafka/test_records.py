@@ -5,11 +5,11 @@ from itertools import count
 import pytest
 
 from braidlog.client.drivers.kafka.records import batch_of, fetched, weigh, whole_batches
-from braidlog.codec.batch import HEADER_BYTES
+from braidlog.codec.batch.header import HEADER_BYTES
+from braidlog.codec.batch.read_committed import AbortedRange
+from braidlog.codec.batch.records import control_batch, encode_batch
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import control_batch, encode_batch
-from braidlog.codec.visible import AbortedRange
 from braidlog.model.record import NewRecord
 
 

@@ -25,9 +25,9 @@ from braidlog.client.drivers.kafka.staging import (
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClosedError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import make_driver, parse_url
+from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.compression import Compression
-from braidlog.codec.kernel import encode_records
-from braidlog.model.stages import stage_name
+from braidlog.model.stage_ids import stage_name
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.apis import APIS, Key
 from braidlog.wire.kafka.codes import ErrorCode as E

@@ -17,7 +17,7 @@ from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import BatchWriter, Sinks, Stage, coordinator_name
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError
-from braidlog.model.stages import stage_name
+from braidlog.model.stage_ids import stage_name
 from braidlog.testing.server import ServerProcess
 
 ROUNDS = int(os.environ.get("KILL_ROUNDS", "3"))

@@ -21,8 +21,8 @@ from braidlog.client.drivers.contract import FetchRequest
 from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, NOWHERE, KafkaDriver, by_topic
 from braidlog.client.drivers.routed import fetch_channel
 from braidlog.client.errors import Address, ClientError, Refusal, RefusedError
-from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
-from braidlog.codec.visible import AbortedRange
+from braidlog.codec.batch.header import HEADER_BYTES, LENGTH_PREFIX_BYTES
+from braidlog.codec.batch.read_committed import AbortedRange
 from braidlog.wire.kafka.messages import counting as m
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ _BASE = Struct(">q")
 
 
 class Bare(IntEnum):
-    """What records may come without: as blocks of columns (`codec/blocks.py`) then. A server of another make or an older one
+    """What records may come without: as blocks of columns (`codec/columns/column_blocks.py`) then. A server of another make or an older one
     sends whole batches, and so does ours where that costs less: whoever asks reads both."""
 
     NOTHING = 0

@@ -23,8 +23,8 @@ from braidlog.client.drivers.cluster import (
 from braidlog.client.drivers.kafka.routing import Router
 from braidlog.client.drivers.kafka.rules import name_of
 from braidlog.client.errors import ConnectError, UnsupportedError
-from braidlog.kv.slots import LOG_TOPIC
-from braidlog.model.report import NodeDescription
+from braidlog.kv.replicated.slots import LOG_TOPIC
+from braidlog.model.reporting.node_report import NodeDescription
 from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import nodes as n

@@ -43,9 +43,9 @@ from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
 from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
 from braidlog.client.schemes import Target
-from braidlog.codec.batch import NO_PRODUCER
+from braidlog.codec.batch.header import NO_PRODUCER
+from braidlog.codec.batch.read_committed import AbortedRange
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.visible import AbortedRange
 from braidlog.model.record import NewRecord
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d

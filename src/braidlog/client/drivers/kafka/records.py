@@ -9,10 +9,10 @@ offset is past all of that.
 from collections.abc import Iterable, Iterator, Sequence
 
 from braidlog.client.drivers.contract import ConsumedRecord, Fetched
-from braidlog.codec.batch import LENGTH_PREFIX_BYTES, BatchHeader, Buffer, check_crc, read_header
+from braidlog.codec.batch.header import LENGTH_PREFIX_BYTES, BatchHeader, Buffer, check_crc, read_header
+from braidlog.codec.batch.read_committed import AbortedRange, visible
+from braidlog.codec.batch.records import decode_batch, encode_batch
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import decode_batch, encode_batch
-from braidlog.codec.visible import AbortedRange, visible
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import NewRecord
 

@@ -19,9 +19,9 @@ from braidlog.client.drivers.routed import PRODUCE
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.retry import Backoff, Policy, retry
 from braidlog.client.errors import ClientError, ClosedError, UnsupportedError
+from braidlog.codec.batch.records import seal_section
 from braidlog.codec.compression import Compression
-from braidlog.codec.records import seal_section
-from braidlog.model.stages import PREFIX
+from braidlog.model.stage_ids import PREFIX
 from braidlog.tasks import Tasks
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import data as d

@@ -86,4 +86,4 @@ class DescribeNodeRequest(Message, frozen=True):
 class DescribeNodeResponse(Outcome, frozen=True):
     version: Text = ""
     description: Bytes = b""
-    """A `NodeDescription` of that version as JSON (`model/report.py`)."""
+    """A `NodeDescription` of that version as JSON (`model/reporting/node_report.py`)."""

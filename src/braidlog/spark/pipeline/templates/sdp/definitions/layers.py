@@ -7,7 +7,7 @@ computed for each flow that reads them.
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from braidlog.spark.pipeline.declared import layers
+from braidlog.spark.pipeline.declarative.definitions import layers
 
 layer = layers()
 

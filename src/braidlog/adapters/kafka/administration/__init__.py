@@ -1,0 +1,1 @@
+"""Kafka's administrative APIs: topics, configurations, ACLs, quotas, replica placement."""

@@ -1,0 +1,1 @@
+"""SASL on Kafka's port: PLAIN and SCRAM."""

@@ -1,0 +1,1 @@
+"""Kafka's APIs for groups, offsets and transactions."""

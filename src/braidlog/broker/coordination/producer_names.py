@@ -1,0 +1,88 @@
+"""Producers that name themselves, among several nodes: the coordinator of a name gives it an id, leaders ask that one.
+
+Knows: what it was told, for a while. Refuses to know: how ids are given and kept (`coordinator/transactions/named_producers.py`).
+Invariants: a name has one id on all nodes, so that a retry at the next leader is known for one; whoever comes while a name is
+asked for waits behind. What is remembered here may be of an epoch that is over: the log itself refuses it.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.broker.coordination.coordinators import Coordinators
+from braidlog.broker.forwarding import Call, Forwarding, read_asked
+from braidlog.coordinator.state_limits import NODE
+from braidlog.coordinator.transactions.named_producers import NamedProducer, current
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
+from braidlog.model.runtime.keyed_lock import Turns
+from braidlog.model.runtime.runtime import World
+
+CALL: Final = "named-producer"
+REMEMBERED_SECONDS: Final = 3600.0
+"""Then it is asked for again: a name that nobody asks for is forgotten after days."""
+REMEMBERED_MAX: Final = 20_000
+
+
+class _Remembered(NamedTuple):
+    producer: NamedProducer
+    at: float
+
+
+class ProducerNames:
+    """The use case."""
+
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding, world: World) -> None:
+        self._coordinators = coordinators
+        self._forwarding = forwarding
+        self._world = world
+        forwarding.client_answers[CALL] = self.answer
+        self._turns = Turns(world)
+        self._remembered: dict[str, _Remembered] = {}
+
+    async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
+        """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
+        try:
+            return await self._resolve_here(name, foreign_epoch, by)
+        except NotCoordinatorError as error:
+            refusal = error.with_traceback(None)
+        known = self._current(name, foreign_epoch)
+        if known is not None and not self._turns.is_held(name):
+            return known  # nearly always: no wait, so that requests stay in the order they came
+        async with self._turns.take(name):
+            return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by, refusal)
+
+    async def _resolve_here(self, name: str, foreign_epoch: int, by: str) -> NamedProducer:
+        async with self._coordinators.settled_after(name) as coordinator:
+            return await coordinator.named_producers.resolve(name, foreign_epoch, by=by)
+
+    async def answer(self, body: bytes, by: str) -> bytes:
+        """What another node asks of this one."""
+        name, foreign_epoch = read_asked(body, tuple[str, int])
+        return msgspec.msgpack.encode(await self._resolve_here(name, foreign_epoch, by))
+
+    def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
+        known = self._remembered.get(name)
+        found = None if known is None else current(known.producer, name, foreign_epoch)
+        is_fresh = known is not None and self._world.monotonic() - known.at < REMEMBERED_SECONDS
+        return found if is_fresh else None
+
+    async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: NotCoordinatorError) -> NamedProducer:
+        # To ask twice gives the same id: silence is no reason to stop.
+        call = Call(CALL, by, msgspec.msgpack.encode((name, foreign_epoch)), changes=False)
+        try:
+            answer = await self._forwarding.forward(call, refusal, lambda: self._resolve_here(name, foreign_epoch, by))
+        except BrokerError as error:
+            known = self._remembered.get(name)
+            if (
+                error.reason is not Reason.NOT_COORDINATOR
+                or known is None
+                or known.producer.foreign_epoch != foreign_epoch
+            ):
+                raise
+            return known.producer  # old, and as good as any while nobody can be asked
+        found = answer if isinstance(answer, NamedProducer) else msgspec.msgpack.decode(answer, type=NamedProducer)
+        self._remembered.pop(name, None)
+        self._remembered[name] = _Remembered(found, self._world.monotonic())
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        return found

@@ -1,0 +1,55 @@
+"""Snapshots of event streams, wherever their coordinator is: the leader of a stream asks it.
+
+Knows: who is asked. Refuses to know: how snapshots are kept (`coordinator/snapshot_store.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.coordination.coordinators import Coordinators
+from braidlog.broker.forwarding import Forwarding, read_asked
+from braidlog.coordinator.snapshot_store import Snapshot, StreamName
+from braidlog.coordinator.state_limits import NODE
+
+CALL: Final = "snapshot"
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """Without a snapshot it is asked for, else it is to be kept."""
+
+    stream: StreamName
+    snapshot: Snapshot | None = None
+
+
+class StreamSnapshots:
+    """The use case."""
+
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
+        self._coordinators = coordinators
+        self._forwarding = forwarding
+        forwarding.client_answers[CALL] = self.answer
+
+    async def find(self, stream: StreamName) -> Snapshot | None:
+        return await self._ask(Asked(stream), NODE)
+
+    async def save(self, stream: StreamName, snapshot: Snapshot, *, by: str = NODE) -> None:
+        await self._ask(Asked(stream, snapshot), by)
+
+    async def answer(self, body: bytes, by: str) -> bytes:
+        """What another node asks of this one."""
+        return msgspec.msgpack.encode(await self._here(read_asked(body, Asked), by))
+
+    async def _ask(self, asked: Asked, by: str) -> Snapshot | None:
+        # To keep the same twice is to keep it once: silence is no reason to stop.
+        return await self._forwarding.at_owner(
+            CALL, asked, Snapshot | None, lambda: self._here(asked, by), principal=by
+        )
+
+    async def _here(self, asked: Asked, by: str) -> Snapshot | None:
+        """What was asked for; nothing, if it was to be kept."""
+        async with self._coordinators.settled_after(asked.stream.counted_as) as coordinator:
+            if asked.snapshot is None:
+                return coordinator.snapshots.find(asked.stream)
+            await coordinator.snapshots.save(asked.stream, asked.snapshot, by=by)
+            return None

@@ -1,0 +1,133 @@
+"""Keys of a cluster, as one of its nodes takes part in keeping them.
+
+Knows: when slots are made, what is done with them periodically. Does not know: operations.
+Invariant: a node of a cluster serves keys from slots only. Their topic is made once, by `braid cluster init` of a node that has
+keys, or by the first node that needs it.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from braidlog.broker.keys.change_feed import SETTINGS as FEED_SETTINGS
+from braidlog.broker.keys.feed_sources import LogFeeds
+from braidlog.broker.keys.slot_service import Send, Slots
+from braidlog.broker.routing import Routing
+from braidlog.broker.topics import Topics
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, SLOTS
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.runtime.keyed_lock import Turns
+from braidlog.model.runtime.runtime import World
+from braidlog.model.settings import UNLIMITED, TopicSettings
+from braidlog.partition.key_log import TailFolder
+
+log = logging.getLogger("braidlog.kv")
+LOG_SETTINGS: Final = TopicSettings(delete=False, retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024)
+"""A log is trimmed by its checkpoints, and by nothing else. When it is on the disk, `kv.flush` says."""
+_FLUSHING: Final = ("flush", "flush_interval_ms", "flush_window_bytes")
+ENOUGH_NODES: Final = 3
+WAIT_SECONDS: Final = 10.0
+"""For so many nodes, before slots are made for fewer."""
+MADE_TIMES_MAX: Final = 4
+"""How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
+_TURN: Final = "the topics of slots"
+
+
+def log_settings(settings: KeyValueSettings) -> TopicSettings:
+    """Return the settings of the topic of logs."""
+    return LOG_SETTINGS.altered(_flushing(settings))
+
+
+def _flushing(settings: KeyValueSettings) -> dict[str, Any]:
+    return {name: each for name, each in msgspec.to_builtins(settings).items() if name in _FLUSHING}
+
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Around(NamedTuple):
+    """The node of a cluster around its slots."""
+
+    node: bytes
+    """By which its stamps are told from those of others."""
+    routing: Routing
+    tails: TailFolder
+    world: World
+    spawn: Spawn
+    send: Send | None = None
+    """Carries what was cut here to its leader."""
+
+
+class ClusteredKeys:
+    """`listeners` are told of partitions; `tend` is called every now and then."""
+
+    def __init__(
+        self,
+        around: Around,
+        settings: KeyValueSettings,
+        topics: Topics,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._routing = around.routing
+        self._world = around.world
+        self._flushing = _flushing(settings)
+        self._turns = Turns(around.world)
+        self._began = around.world.monotonic()
+        self.slots = Slots(
+            around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
+        )
+        self.feeds = LogFeeds(self.slots, settings, around.world, around.spawn)
+        self._send = around.send
+        self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
+
+    @property
+    def is_begun(self) -> bool:
+        return self._routing.has_slots
+
+    async def ensure_slots(self) -> None:
+        """Make the slots, on the nodes that are live, unless the metadata has them."""
+        async with self._turns.take(_TURN):
+            if not self.is_begun:
+                await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, log_settings(self._settings))
+                for _ in range(MADE_TIMES_MAX):
+                    await self._topics.served(LOG_TOPIC)
+                log.info("keys are in %d slots on nodes %s", SLOTS, self._routing.numbers)
+
+    async def tend(self) -> None:
+        """Make what is to be made, send what was cut. Every now and then."""
+        try:
+            await self._tend()
+        except BrokerError as error:
+            log.info("slots of keys are tended later: %s", error)
+        except StorageFault as fault:
+            log.error("slots of keys are tended later: %s", fault)  # noqa: TRY400 - the fault says where
+
+    async def _tend(self) -> None:
+        if not self.is_begun:
+            await self._begin_in_time()
+            return
+        if self._send is not None:
+            await self.slots.send_tails(self._send)
+        if self._routing.controller == self._routing.own_number:
+            known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
+            if known is not None and known.settings.altered(self._flushing) != known.settings:
+                await self._topics.alter_internal(LOG_TOPIC, self._flushing)
+        if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
+            await self._make_feed()
+
+    async def _begin_in_time(self) -> None:
+        if self._routing.controller != self._routing.own_number:
+            return
+        nodes = sum(map(self._routing.is_live, self._routing.numbers))
+        if nodes >= ENOUGH_NODES or self._world.monotonic() - self._began > WAIT_SECONDS:
+            await self.ensure_slots()
+
+    async def _make_feed(self) -> None:
+        """With the first change that it can tell of."""
+        if self._topics.hosting.find(FEED_TOPIC) is None:
+            async with self._turns.take(_TURN):
+                await self._topics.create_internal(FEED_TOPIC, self._routing.key_logs, FEED_SETTINGS)

@@ -1,0 +1,379 @@
+"""The key-value store as a service: operations in, results out, acknowledged as the settings say.
+
+Knows: what is waited for and what goes on in the background. Refuses to know: how operations travel, what they do.
+Invariants: operations take effect in the order in which they come, at once. A read does not wait. A mutation is acknowledged when
+it is kept as `flush` says: ack, on the disk; else with the kernel. What it did is seen by others before that: after power loss,
+or a refusal for want of room, an operation that was not acknowledged may or may not have happened.
+
+A snapshot is an image of the keyspace, which copies nothing, written out on the loop in slices of a millisecond between which
+everyone else is served; the writing to the disk is done beside the loop. So is what was changed meanwhile taken into the
+keyspace afterwards: in slices.
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from braidlog.broker.keys.change_feed import Feed
+from braidlog.broker.keys.clustered_keys import Around, ClusteredKeys
+from braidlog.broker.keys.feed_sources import StoreSource
+from braidlog.broker.keys.slot_service import Slots
+from braidlog.broker.keys.slot_stats import memory_of, stats_of, stats_of_slots
+from braidlog.broker.topics import Topics
+from braidlog.kv.engine import operations as operations  # noqa: PLC0414 - the words in which this service is asked
+from braidlog.kv.engine.consistency import LEVELS as LEVELS  # noqa: PLC0414 - as above
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.key_scan import Scan as Scan  # noqa: PLC0414 - how this service is asked for names
+from braidlog.kv.engine.key_scan import Scanned, scan
+from braidlog.kv.engine.keyspace import Keyspace
+from braidlog.kv.engine.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.engine.store import REPAIR
+from braidlog.kv.feed.feed_records import Watcher
+from braidlog.kv.replicated.slots import FEED_TOPIC
+from braidlog.kv.wal import snapshot as snapshots
+from braidlog.kv.wal.local_store import LocalStore, Snapshotting
+from braidlog.model.clock import SteadyClock
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.runtime.keyed_lock import Turns
+from braidlog.model.runtime.runtime import World
+from braidlog.model.settings import Flush
+
+R = TypeVar("R")
+EXPIRE_KEYS = 500
+"""Keys that go in one turn of the loop; then others have theirs."""
+SETTLE_KEYS = 1_000
+"""Changes taken into the keyspace in one turn of the loop, after an image."""
+SLICE_SECONDS = 0.001
+WRITE_BYTES = 1024 * 1024
+_SNAPSHOT = "the snapshot"
+_GROWING = frozenset((operations.Set, operations.Increment, operations.Push, operations.HashSet))
+
+
+class KeyValue:
+    """The use case. `open` it before anything else."""
+
+    def __init__(
+        self,
+        open_store: Callable[[Watcher | None], LocalStore],
+        settings: KeyValueSettings,
+        topics: Topics,
+        world: World,
+        *,
+        resident: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._open_store = open_store
+        self._world = world
+        self._topics = topics
+        self._resident = resident
+        self._turns = Turns(world)
+        self._store: LocalStore | None = None
+        self._fault: StorageFault | None = None
+        self._feed: Feed | None = None
+        self._source: StoreSource | None = None
+        self._opened_at = world.monotonic()
+        self._steady = SteadyClock(world)
+        self.settings = settings
+        self.clustered: ClusteredKeys | None = None
+        """On a node of a cluster: its slots."""
+        self.no_room: StorageFault | None = None
+        """Why nothing is taken that makes the store larger, while the disk has too little room for it."""
+
+    def open(self) -> None:
+        """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here.
+
+        On any thread, while nobody else uses it. A node of a cluster has no store of its own.
+        """
+        if self.clustered is not None:
+            return
+        try:
+            self._feed = feed = self._open_feed() if self.settings.feed else None
+            store = self._open_store(feed)
+            if feed is not None:
+                self._source = StoreSource(store, self._topics, feed)
+        except StorageFault as fault:
+            self._fault = StorageFault(f"the key-value store is offline: {fault}")
+            raise
+        self._store = store
+        self._steady = SteadyClock(self._world, not_before_ms=store.clock.wall_ms)
+
+    def _open_feed(self) -> Feed:
+        """Open the feed before the store: recovery passes new changes to it."""
+        hosting, linger_ms = self._topics.hosting, self.settings.feed_linger_ms
+        if self.settings.flush is not Flush.ACK:  # each round also syncs the store's log
+            linger_ms = max(linger_ms, self.settings.flush_interval_ms)
+        partition = None if hosting.find(FEED_TOPIC) is None else hosting.partition(FEED_TOPIC, 0)
+        return Feed(self._world, partition, linger_seconds=linger_ms / 1000)
+
+    def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
+        """The tasks that the store needs as long as it is open, by name."""
+        feed, source = self._feed, self._source
+        return [] if feed is None or source is None else [("kv-feed", lambda: feed.run(source))]
+
+    @property
+    def store(self) -> LocalStore:
+        if self._store is None:
+            if self._fault is not None:
+                raise self._fault.again()
+            raise BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
+        return self._store
+
+    def take_part(self, around: Around) -> ClusteredKeys:
+        """This node is one of a cluster."""
+        self.clustered = ClusteredKeys(around, self.settings, self._topics)
+        return self.clustered
+
+    @property
+    def slots(self) -> Slots | None:
+        """Return the slots of a node of a cluster."""
+        return None if self.clustered is None else self.clustered.slots
+
+    def keyspaces(self) -> list[Keyspace]:
+        """What this node has of all keys, led or not."""
+        if self.slots is not None:
+            return [each.slot.keyspace for each in self.slots.here().values()]
+        return [self.store.keyspace]
+
+    @property
+    def fault(self) -> StorageFault | None:
+        """Why no key is served here."""
+        return None if self.slots is not None else self.store.fault
+
+    @property
+    def doubt(self) -> str:
+        """Which keys are refused for damage of the store; "" if none is."""
+        store = self._store
+        return "" if store is None or store.doubt is None else f"{store.doubt}: {store.damages[0]}; {REPAIR}"
+
+    def now_ms(self) -> int:
+        """By which keys have their time."""
+        return self._steady.now_ms()
+
+    @property
+    def damages(self) -> list[str]:
+        """What recovery could not read, and which keys are in doubt for it."""
+        return [] if self._store is None else self._store.damages
+
+    @property
+    def notes(self) -> list[str]:
+        """What recovery found and put right."""
+        return [] if self._store is None else self.store.notes
+
+    # -- operations ------------------------------------------------------------------------------------------
+
+    async def execute(self, operation: Operation[R], level: Level = Level.QUORUM) -> R:
+        """Carry out an operation; return when it is kept. `level`: by how many nodes, where keys are in slots."""
+        if self.no_room is not None and type(operation) in _GROWING:
+            raise _no_room(self.no_room)
+        clustered = self.clustered
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
+            return await clustered.slots.execute(operation, level)
+        store = self._store or self.store
+        before = store.sequence
+        result = store.execute(operation, self._steady.now_ms())
+        sequence = store.sequence
+        if sequence != before:
+            await self._wait_durable(store, sequence)
+        return result
+
+    def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Coroutine[Any, Any, Results]:
+        """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
+        if self.no_room is not None and columns.mutates:
+            return self._delete_only(columns, level, _no_room(self.no_room))
+        return self._execute_columns(columns, level)
+
+    async def _delete_only(self, columns: Columns, level: Level, error: BrokerError) -> Results:
+        """Carry out the changes that make the store no larger."""
+        refusals = [None if kind == operations.Kind.DELETE else error for kind in columns.kinds]
+        return (await self._execute_columns(columns.without(refusals), level)).among(refusals)
+
+    async def _execute_columns(self, columns: Columns, level: Level) -> Results:
+        clustered = self.clustered
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
+            return await clustered.slots.execute_columns(columns, level)
+        store = self._store or self.store
+        before = store.sequence
+        results = store.execute_columns(columns, self._steady.now_ms())
+        sequence = store.sequence
+        if sequence != before:
+            await self._wait_durable(store, sequence)
+        return results
+
+    async def scan(self, asked: Scan, level: Level = Level.QUORUM) -> Scanned:
+        """Some names of keys. Those that are in slots are asked for slot by slot."""
+        clustered = self.clustered
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
+            return await clustered.slots.scan(asked, level)
+        return scan(self.store.keyspace, asked, self.now_ms()) if not asked.slot else Scanned([], 0, b"")
+
+    def read(self, operation: Operation[R]) -> R:
+        """What an operation that changes nothing gives, on a node that is alone."""
+        return (self._store or self.store).execute(operation, self._steady.now_ms())
+
+    @property
+    def changes_at_once(self) -> bool:
+        """Whether a change waits for nothing, neither for the disk, nor for the feed, nor for other nodes, and has room."""
+        feed = self._feed
+        if self.clustered is not None or self.settings.flush is Flush.ACK or self.no_room is not None:
+            return False
+        return feed is None or (feed.partition is not None and not feed.is_behind)
+
+    def change(self, operation: Operation[R]) -> R:
+        """As `execute`, while `changes_at_once`."""
+        store = self._store or self.store
+        before = store.sequence
+        result = store.execute(operation, self._steady.now_ms())
+        if store.sequence != before:
+            store.wal.hand_over()
+        return result
+
+    def change_columns(self, columns: Columns) -> Results:
+        """As `execute_columns`, while `changes_at_once`."""
+        store = self._store or self.store
+        before = store.sequence
+        results = store.execute_columns(columns, self._steady.now_ms())
+        if store.sequence != before:
+            store.wal.hand_over()
+        return results
+
+    async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
+        feed = self._feed
+        await store.wal.durable(sequence, self.settings.flush)
+        if feed is not None and (feed.is_behind or feed.partition is None):
+            await feed.wait_for_space()
+
+    # -- in the background -----------------------------------------------------------------------------------
+
+    async def expire(self) -> int:
+        """Let keys go whose time has come; return how many went. Called every now and then.
+
+        Takes what was changed beside an image into the keyspace, too.
+        """
+        if self.slots is not None:
+            return await self.slots.expire()
+        store, count = self.store, 0
+        if store.fault is not None:
+            return 0  # it was said when it happened
+        while (gone := store.expire(self.now_ms(), EXPIRE_KEYS)) > 0:
+            count += gone
+            await self._wait_durable(store, store.sequence)
+        while store.keyspace.settle(SETTLE_KEYS):
+            await self._world.wakeup().wait(0)
+        return count
+
+    async def maybe_snapshot(self) -> SnapshotDone | None:
+        """Take a snapshot if the log has grown enough for one."""
+        if self.slots is not None:
+            await self.slots.write_checkpoints()
+            return None
+        wanted = self.store.fault is None and self.store.wants_snapshot and not self._turns.is_held(_SNAPSHOT)
+        return await self.snapshot() if wanted else None
+
+    # -- snapshots -------------------------------------------------------------------------------------------
+
+    async def snapshot(self) -> SnapshotDone:
+        """Take a snapshot of the store as it is now, and let go of the log that it replaces. Of slots: of those led here."""
+        if self.slots is not None:
+            return await self.slots.snapshot()
+        async with self._turns.take(_SNAPSHOT):
+            store, world = self.store, self._world
+            store.check_whole()
+            upto = store.wal.request_roll(world.now_ms())
+            await world.blocking(lambda: store.wal.sync(upto))
+            taking = store.begin_snapshot(world.now_ms())
+            keys, size = len(taking.image.data), None
+            try:
+                size = await self._write(store, taking)
+            finally:
+                store.end_snapshot(taking, size)
+            freed = await world.blocking(store.remove_older)
+        return SnapshotDone(taking.head.sequence, keys, size, taking.head.taken_ms, freed)
+
+    async def _write(self, store: LocalStore, taking: Snapshotting) -> int:
+        """Write an image out and give it its name, once everything in it is durable in the log and in the feed.
+
+        Were it named before that, the feed could lack mutations that no log tells of any more.
+        """
+        world = self._world
+        writer = await world.blocking(lambda: store.writer(taking.head))
+        try:
+            await self._write_blocks(writer, taking)
+            await world.blocking(writer.seal)
+            await store.wal.durable(taking.head.sequence)
+            if self._feed is not None:
+                await self._feed.reach(taking.head.sequence)
+            await world.blocking(writer.publish)
+        except BaseException:
+            with contextlib.suppress(StorageFault):
+                writer.abandon()
+            raise
+        return writer.size
+
+    async def _write_blocks(self, writer: snapshots.SnapshotWriter, taking: Snapshotting) -> None:
+        world = self._world
+        blocks: list[bytes] = []
+        size = 0
+        began = world.monotonic()
+        for block in snapshots.slices(taking.image):
+            blocks.append(block)
+            size += len(block)
+            if size >= WRITE_BYTES or world.monotonic() - began >= SLICE_SECONDS:
+                data, blocks, size = b"".join(blocks), [], 0
+                await world.blocking(lambda data=data: writer.write(data))  # type: ignore[misc]
+                began = world.monotonic()
+        await world.blocking(lambda: writer.write(b"".join(blocks)))
+
+    # -- figures ---------------------------------------------------------------------------------------------
+
+    def memory(self) -> MemoryUsage:
+        """Of this node."""
+        if self.slots is not None:
+            return memory_of(self.slots, self.settings, self._resident())
+        store = self.store
+        return MemoryUsage(
+            used_bytes=store.keyspace.used_bytes,
+            limit_bytes=self.settings.memory_bytes_max,
+            peak_bytes=store.peak_bytes,
+            keys=len(store.keyspace),
+            resident_bytes=self._resident(),
+        )
+
+    def stats(self) -> Stats:
+        """Of this node; in a cluster each has its own."""
+        uptime_seconds = int(self._world.monotonic() - self._opened_at)
+        if self.clustered is not None:
+            told = self.clustered.feeds.sequence
+            return stats_of_slots(self.clustered.slots, uptime_seconds=uptime_seconds, feed_sequence=told)
+        store = self.store
+        return stats_of(
+            [store],
+            uptime_seconds=uptime_seconds,
+            sequence=store.sequence,
+            durable_sequence=store.wal.durable_sequence,
+            feed_sequence=0 if self._feed is None else self._feed.sequence,
+            wal_bytes=store.wal.size_bytes,
+            wal_files=store.wal.files,
+            snapshots=store.snapshots,
+            snapshot_sequence=0 if store.snapshot is None else store.snapshot.sequence,
+            snapshot_taken_ms=0 if store.snapshot is None else store.snapshot.taken_ms,
+        )
+
+    async def drain(self) -> None:
+        """Before a stop: what the feed lacks, it gets. Of slots, whoever leads the feed next goes on with it."""
+        if self._feed is not None and self._store is not None and self._feed.fault is None:
+            await self._feed.reach(self._store.sequence)
+
+    def close(self) -> None:
+        """Make everything durable, or raise."""
+        if self._store is not None:
+            self._store.close()
+
+
+def _no_room(no_room: StorageFault) -> BrokerError:
+    return BrokerError(Reason.UNAVAILABLE, f"{no_room}; delete keys, or make room on the disk")

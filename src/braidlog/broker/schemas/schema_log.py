@@ -1,0 +1,151 @@
+"""The log of the schema registry: one partition of a compacted topic, written only by who has read all of it.
+
+Knows: the topic, who leads it, where it ends. Refuses to know: what its records say (the registry does, in a process beside).
+Invariants: a record is appended at the offset that its writer has read up to, or not at all, so of two nodes that decide on the
+same state one is told to look again; nothing is acknowledged before all replicas in sync have it. A topic that was deleted and
+made again is another one: who read the old one begins anew.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.broker.forwarding import Forwarding, read_asked
+from braidlog.broker.topics import Topics
+from braidlog.codec.batch.records import encode_batch
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.reporting.node_report import SchemaPage
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.fetch.fetch import Fetch
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.produce.append import Acks, Append
+
+CALL: Final = "schema-log"
+TOPIC: Final = "_schemas"
+SETTINGS: Final = {"compact": True, "delete": False, "flush": "ack"}
+PAGE_BYTES_MAX: Final = 1024 * 1024
+ACKS_MS: Final = 5_000
+KNOWN_SECONDS_MAX: Final = 5.0
+LOOK_SECONDS: Final = 0.02
+
+Entry = tuple[bytes, bytes | None]
+"""Key and value; no value takes away what the key had."""
+
+
+class Place(NamedTuple):
+    """How far somebody has read: the topic's id, "" of one that is not there, and the next offset."""
+
+    topic_id: str = ""
+    offset: int = 0
+
+
+class _Asked(msgspec.Struct, frozen=True, array_like=True):
+    """Without entries a page is asked for, else they are to be appended."""
+
+    place: Place
+    entries: list[Entry] = []
+
+
+class SchemaReader:
+    """Reads the log on any node: the leader is asked."""
+
+    def __init__(self, hosting: Hosting, fetch: Fetch, forwarding: Forwarding) -> None:
+        self._hosting = hosting
+        self._fetch = fetch
+        self._forwarding = forwarding
+
+    async def read(self, place: Place) -> SchemaPage:
+        """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
+        if TOPIC not in self._hosting.topics:
+            return SchemaPage("", 0, 0, 0, [])
+        return await self.ask(_Asked(place), partial(self.read_here, place), changes=False)
+
+    async def ask(self, asked: _Asked, here: Callable[[], Awaitable[SchemaPage]], *, changes: bool) -> SchemaPage:
+        """Return what `here` gives where this node leads the log, else the leader's answer."""
+        return await self._forwarding.at_owner(CALL, asked, SchemaPage, here, elsewhere=NotLeaderError, changes=changes)
+
+    def leading(self) -> tuple[Partition, str]:
+        """Return the partition and its topic's id; NOT_LEADER if another node leads it."""
+        hosted = self._hosting.partition(TOPIC, 0)
+        hosted.require_leader()
+        return hosted, self._hosting.meta(TOPIC).topic_id
+
+    async def read_here(self, place: Place) -> SchemaPage:
+        """Return a page of the log that this node leads."""
+        hosted, topic_id = self.leading()
+        is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
+        begin = place.offset if is_there else hosted.start_offset
+        found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
+        # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
+        entries = [(bytes(each.key or b""), each.value) for each in found.records]
+        return SchemaPage(topic_id, begin, found.next_offset, found.high_watermark, entries)
+
+
+class SchemaLog:
+    """Reads and appends to the log on any node: the leader is asked."""
+
+    def __init__(
+        self,
+        reader: SchemaReader,
+        hosting: Hosting,
+        topics: Topics,
+        append: Append,
+        forwarding: Forwarding,
+        world: World,
+    ) -> None:
+        self.reader = reader
+        self._hosting = hosting
+        self._topics = topics
+        self._append = append
+        self._world = world
+        self.read = reader.read
+        forwarding.answers[CALL] = self.answer
+
+    async def append(self, place: Place, entries: list[Entry]) -> SchemaPage:
+        """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
+        if TOPIC not in self._hosting.topics:
+            await self._make()
+        here = partial(self._append_here, place, entries)
+        return await self.reader.ask(_Asked(place, entries), here, changes=True)
+
+    async def _make(self) -> None:
+        """The topic is there, and this node knows of it."""
+        try:
+            await self._topics.create(TOPIC, 1, settings=SETTINGS)
+        except BrokerError as error:
+            if error.reason is not Reason.TOPIC_EXISTS:
+                raise
+        until = self._world.monotonic() + KNOWN_SECONDS_MAX
+        while TOPIC not in self._hosting.topics and self._world.monotonic() < until:
+            await self._world.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has made it, just now
+
+    async def answer(self, body: bytes) -> bytes:
+        """What another node asks of this one."""
+        asked = read_asked(body, _Asked)
+        if asked.entries:
+            return msgspec.msgpack.encode(await self._append_here(asked.place, asked.entries))
+        return msgspec.msgpack.encode(await self.reader.read_here(asked.place))
+
+    async def _append_here(self, place: Place, entries: list[Entry]) -> SchemaPage:
+        self.reader.leading()
+        await self._append.ready(TOPIC, 0)
+        # From here to the write nothing is waited for: the end stays where it is seen.
+        hosted, topic_id = self.reader.leading()
+        settings = self._hosting.meta(TOPIC).settings
+        if settings.delete or not settings.compact:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"topic {TOPIC!r} would forget schemas: set its cleanup.policy to compact",
+            )
+        # Who has read nothing because there was nothing has read all of a topic that was made for it.
+        offset = place.offset if place.topic_id in (topic_id, "") else -1
+        if hosted.end_offset != offset:
+            raise BrokerError(Reason.VERSION_CONFLICT, "somebody else has written schemas: look again")
+        keys, values = [key for key, _ in entries], [value for _, value in entries]
+        batch = encode_batch(values, keys=keys, base_timestamp=self._world.now_ms())
+        written = self._append.write(TOPIC, 0, batch, acks=Acks.ALL)
+        appended = await self._append.acknowledge(written, acks=Acks.ALL, timeout_ms=ACKS_MS)
+        return SchemaPage(topic_id, appended.base_offset, appended.next_offset, appended.next_offset, [])

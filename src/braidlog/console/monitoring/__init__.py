@@ -1,0 +1,1 @@
+"""Liveness and readiness, history for plots, progress of Spark queries and pipelines."""

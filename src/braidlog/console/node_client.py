@@ -1,0 +1,300 @@
+"""The node, as its console knows it: questions over a private socket, the last snapshots, rates between them.
+
+Knows: `model/reporting/node_report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is asked for a snapshot at most
+once a second; every question ends, with an answer, a refusal or a deadline; an answer for nobody is dropped.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from braidlog.console.cluster_view import merged, others_of
+from braidlog.model.reporting.node_report import (
+    DOOR,
+    Connections,
+    EventReport,
+    Keys,
+    NodeLog,
+    Permission,
+    Question,
+    Reply,
+    Roles,
+    SchemaPage,
+    SettingReport,
+    Snapshot,
+    WatchedPiece,
+    Welcome,
+)
+
+T = TypeVar("T")
+
+ANSWER_SECONDS_MAX: Final = 5.0
+SCHEMA_SECONDS_MAX: Final = 30.0
+"""Of what waits for replicas, for a leader that is elected, for a password that was wrong."""
+COMPARE_SECONDS_MAX: Final = 60.0
+"""Longer than a comparison may wait for its turn and take."""
+SIGN_IN_SECONDS_MAX: Final = 60.0
+ROLES_SECONDS: Final = 1.0
+ROLES_MAX: Final = 1_000
+FRESH_SECONDS: Final = 1.0
+KEPT_SNAPSHOTS: Final = 12
+RATE_SECONDS: Final = 5.0
+WATCHED_PIECES_MAX: Final = 1_000
+
+_replies = msgspec.json.Decoder(Reply)
+_welcomes = msgspec.json.Decoder(Welcome)
+_encode = msgspec.json.Encoder().encode
+
+
+class NodeError(Exception):
+    """The node does not answer, or says no; `reason` as the node names it, "" if it did not say."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SlowNodeError(NodeError):
+    """The node did not answer in time: nothing else is known of it."""
+
+
+Watched = WatchedPiece | NodeError | None
+"""What a connection said; that it cannot be watched; that the node is gone."""
+
+
+class Snapshots:
+    """Snapshots of one kind: at most one a second, however many ask; the last ones are kept."""
+
+    def __init__(self, take: Callable[[], Awaitable[Snapshot]]) -> None:
+        self._take = take
+        self._asking: asyncio.Future[Snapshot] | None = None
+        self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
+
+    async def now(self) -> Snapshot:
+        """The newest, at most a second old. Callers that come while a snapshot is on its way share it."""
+        now = asyncio.get_running_loop().time()
+        if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
+            return self._taken[-1][1]
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+            self._asking.add_done_callback(self._taken_or_not)
+        return await asyncio.shield(self._asking)
+
+    async def later(self, than: Snapshot) -> Snapshot:
+        """A snapshot that was taken after this one: for who looks for something that was made a moment ago."""
+        found = await self.now()
+        while found.taken_ms <= than.taken_ms:
+            await asyncio.sleep(FRESH_SECONDS / 4)
+            found = await self.now()
+        return found
+
+    async def _ask(self) -> Snapshot:
+        snapshot = await self._take()
+        self._taken.append((asyncio.get_running_loop().time(), snapshot))
+        return snapshot
+
+    def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # callers have got it
+
+    def earlier(self) -> Snapshot | None:
+        """A snapshot of some seconds before the last one, to compare with."""
+        if len(self._taken) < 2:
+            return None
+        last = self._taken[-1][1].taken_ms
+        older = [taken for _, taken in self._taken if last - taken.taken_ms >= RATE_SECONDS * 1000]
+        return older[-1] if older else self._taken[0][1]
+
+
+class Node:
+    """One for this process. `run` it as long as the process lives: it returns when the node is gone."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.welcome = welcome
+        self.gone = asyncio.Event()
+        """Set when the node has ended: nothing will come any more."""
+        self._ids = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._watched: dict[int, asyncio.Queue[Watched]] = {}
+        self._roles: dict[str, tuple[float, Roles]] = {}
+        self._own = Snapshots(self._take)
+        self.cluster = Snapshots(self._take_all)
+        """This node, with partitions, groups and lags of all nodes that answer."""
+
+    @classmethod
+    async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node | None":
+        """None if the node was gone before it had said anything."""
+        line = await reader.readline()
+        return cls(reader, writer, _welcomes.decode(line)) if line.endswith(b"\n") else None
+
+    async def run(self) -> None:
+        with contextlib.suppress(ConnectionError):
+            while line := await self._reader.readline():
+                self._received(_replies.decode(line))
+        self.gone.set()
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(NodeError("the node is gone"))
+        for queue in self._watched.values():
+            _offer(queue, None)
+
+    def _received(self, reply: Reply) -> None:
+        queue = self._watched.get(reply.id)
+        if queue is None:
+            self._settle(reply)
+        else:
+            _offer(queue, NodeError(reply.error) if reply.error else msgspec.convert(reply.event, WatchedPiece))
+
+    def _settle(self, reply: Reply) -> None:
+        future = self._asked.pop(reply.id, None)
+        if future is None or future.done():
+            return
+        if reply.error is not None:
+            future.set_exception(NodeError(reply.error, reply.reason))
+        else:
+            future.set_result(reply.answer)
+
+    async def _ask(self, kind: type[T], *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> T:  # noqa: ANN401
+        if self.gone.is_set():
+            raise NodeError("the node is gone")
+        number = next(self._ids)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[number] = future
+        self._writer.write(_encode(Question(number, **question)) + b"\n")
+        try:
+            async with asyncio.timeout(seconds):
+                return msgspec.convert(await future, kind, str_keys=True)  # JSON has no other keys
+        except TimeoutError as error:
+            raise SlowNodeError(f"the node did not answer in {seconds:g} s") from error
+        finally:
+            self._asked.pop(number, None)
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    async def _take(self) -> Snapshot:
+        return await self._ask(Snapshot, ask="snapshot")
+
+    async def _take_all(self) -> Snapshot:
+        own = await self.snapshot()
+        others = others_of(own)
+        reports = await asyncio.gather(*map(self._report_of, others))
+        return merged(own, dict(zip(others, reports, strict=True)))
+
+    async def _report_of(self, node: int) -> NodeLog | Exception:
+        try:
+            found: NodeLog = await self._ask(NodeLog, ask="snapshot", node=node)
+        except (NodeError, msgspec.ValidationError) as error:
+            return error
+        return found
+
+    async def snapshot(self) -> Snapshot:
+        """This node now, or at most a second ago."""
+        return await self._own.now()
+
+    async def settings(self) -> list[SettingReport]:
+        return await self._ask(list[SettingReport], ask="settings")
+
+    async def connections(self) -> Connections:
+        return await self._ask(Connections, ask="connections")
+
+    async def events(self, topic: str = "", partition: int = -1) -> list[EventReport]:
+        """What happened lately, newest first: to the whole cluster, or to one partition."""
+        return await self._ask(list[EventReport], ask="events", topic=topic, partition=partition)
+
+    async def keys(self, prefix: bytes, position: int) -> Keys:
+        """Of this node."""
+        return await self._ask(Keys, ask="keys", prefix=prefix, position=position)
+
+    async def schemas(self, topic_id: str, offset: int) -> SchemaPage:
+        return await self._ask(SchemaPage, ask="schemas", topic=topic_id, position=offset, seconds=SCHEMA_SECONDS_MAX)
+
+    async def append_schemas(self, topic_id: str, offset: int, entries: list[tuple[bytes, bytes | None]]) -> SchemaPage:
+        return await self._ask(
+            SchemaPage,
+            ask="append_schemas",
+            topic=topic_id,
+            position=offset,
+            entries=entries,
+            seconds=SCHEMA_SECONDS_MAX,
+        )
+
+    async def compare_schemas(self, task: bytes) -> list[str]:
+        """The answer of a task of `registry/compatibility.py`."""
+        return await self._ask(list[str], ask="compare_schemas", payload=task, seconds=COMPARE_SECONDS_MAX)
+
+    async def may(
+        self, principal: str, password: str, address: str, wishes: list[tuple[str, str | None]]
+    ) -> Permission:
+        """Whether somebody is who it says, and what it may do."""
+        return await self._ask(
+            Permission,
+            ask="may",
+            principal=principal,
+            password=password,
+            address=address,
+            wishes=wishes,
+            seconds=SCHEMA_SECONDS_MAX,
+        )
+
+    async def may_here(self, principal: str, operation: str, topic: str) -> bool:
+        """The same of somebody who has signed in here."""
+        wishes = [(operation, topic)]
+        found = await self._ask(Permission, ask="may", principal=principal, wishes=wishes, door=DOOR)
+        return found.is_known and all(found.allowed)
+
+    async def roles(self, principal: str) -> Roles:
+        """What the rules let somebody do, as of `ROLES_SECONDS` ago at most."""
+        now = asyncio.get_running_loop().time()
+        known = self._roles.get(principal)
+        if known is None or now - known[0] > ROLES_SECONDS:
+            if len(self._roles) >= ROLES_MAX:
+                self._roles.clear()
+            known = self._roles[principal] = (now, await self._ask(Roles, ask="roles", principal=principal))
+        return known[1]
+
+    async def sign_in(self, principal: str, secret: str, address: str) -> bool:
+        """Whether somebody is who it says. Who is wrong hears it late, as at every other door."""
+        return await self._ask(
+            bool, ask="sign_in", principal=principal, password=secret, address=address, seconds=SIGN_IN_SECONDS_MAX
+        )
+
+    async def audit(self, principal: str, address: str, words: str, door: str = DOOR) -> None:
+        """Put into the node's log who has done what here."""
+        await self._ask(bool, ask="audit", principal=principal, address=address, words=words, door=door)
+
+    async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:
+        """What a connection says from now on, until it ends or nobody listens any more."""
+        number = next(self._ids)
+        queue = self._watched[number] = asyncio.Queue(WATCHED_PIECES_MAX)
+        self._writer.write(_encode(Question(number, "watch", connection=connection)) + b"\n")
+        try:
+            while (piece := await queue.get()) is not None:
+                if isinstance(piece, NodeError):
+                    raise piece
+                yield piece
+                if piece.is_closed:
+                    return
+        finally:
+            del self._watched[number]
+            if not self._writer.is_closing():
+                self._writer.write(_encode(Question(next(self._ids), "unwatch", connection=number)) + b"\n")
+
+
+def _offer(queue: "asyncio.Queue[Watched]", piece: Watched) -> None:
+    """Who does not keep up loses what is oldest: the end must reach everyone."""
+    if queue.full():
+        queue.get_nowait()
+    queue.put_nowait(piece)
+
+
+def rate(now: int, before: int, seconds: float) -> float:
+    """How much of a counter came in a second; a node that was started anew counts from nothing."""
+    return max(now - before, 0) / seconds if seconds > 0 else 0.0

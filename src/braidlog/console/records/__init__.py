@@ -1,0 +1,1 @@
+"""Records for people: tail a topic, filter, decode values by their schemas."""

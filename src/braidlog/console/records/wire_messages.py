@@ -1,0 +1,58 @@
+"""Messages of one connection, decoded for people as they come by.
+
+Knows: the tools that take conversations apart. Refuses to know: sockets, HTTP. Invariants: secrets are hidden before anything is
+shown (`tools/wire/capture/observed_message.py`); what was lost is said, and nothing after it is guessed at.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.console.node_client import Node
+from braidlog.model.reporting.node_report import WatchedPiece
+from braidlog.tools.wire.capture.message_format import hex_rows, sentence, stamp
+from braidlog.tools.wire.capture.observed_connection import Watcher
+from braidlog.tools.wire.capture.observed_message import Seen
+from braidlog.wire.observer import Side
+
+KEEP_BYTES_MAX: Final = 1024 * 1024
+HEX_ROWS_MAX: Final = 64
+FIELDS_BYTES_MAX: Final = 8 * 1024
+
+
+async def wire_messages(node: Node, number: int, dialect: str) -> AsyncIterator[dict[str, Any]]:
+    """Messages of a connection as they come by."""
+    watcher = Watcher(dialect, KEEP_BYTES_MAX)
+    async for piece in node.watch(number):
+        if piece.is_closed:
+            yield {"kind": "closed", "time": stamp(piece.time_ns), "text": "the connection has ended"}
+            return
+        if piece.lost:
+            text = f"{piece.lost} bytes went by too fast; what follows is not taken apart. Watch again to go on."
+            yield {"kind": "gap", "time": stamp(piece.time_ns), "text": text}
+            return
+        for message in _messages(watcher, piece):
+            yield message
+
+
+def _messages(watcher: Watcher, piece: WatchedPiece) -> list[dict[str, Any]]:
+    return [_shown(seen, piece.time_ns) for seen in watcher.feed(Side(piece.side), piece.data)]
+
+
+def _shown(seen: Seen, time_ns: int) -> dict[str, Any]:
+    rows = [row for row, _ in zip(hex_rows(seen), range(HEX_ROWS_MAX), strict=False)]
+    fields = msgspec.json.encode({**seen.head, **seen.fields})
+    if len(fields) > FIELDS_BYTES_MAX:
+        fields = msgspec.json.encode({**seen.head, "…": f"{len(fields)} bytes of fields"})
+    return {
+        "kind": "message",
+        "time": stamp(time_ns),
+        "side": seen.side.value,
+        "name": seen.name,
+        "size": seen.size,
+        "text": sentence(seen),
+        "fields": msgspec.json.format(fields.decode(), indent=2),
+        "hex": "\n".join(rows),
+        "fault": "" if seen.fault is None else seen.fault.message,
+    }

@@ -1,0 +1,1 @@
+"""The schema registry's REST API (Confluent's), served by the console's process."""

@@ -1,0 +1,1 @@
+"""Transactions: their state machine, markers, producer ids, offset commits and staged batches."""

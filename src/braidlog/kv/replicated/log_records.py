@@ -1,0 +1,102 @@
+"""The records of a log of keys: one mutation each.
+
+Knows: the bytes. Refuses to know: what a mutation does, where the log is. The record's key is the key; its value:
+
+     0  version    u8   1
+     1  operation  u8   as in kv/wal/wal_entries.py
+     2  level      u8   1 ONE, 2 QUORUM, 3 ALL: what the client asked for
+     3  salvaged   u8   1: an origin follows the time to live
+     4  stamp      28   kv/engine/hybrid_clock.py
+    32  ttl        u32  seconds from the stamp's wall time, 0 is never; not 0 only where the operation sets an expiry
+   [36  epoch      u32  the origin: where this mutation was before it was cut ...
+    40  offset     u64  ... and is not in any log any more]
+        argument        as the operation says, but for LPOP and RPOP: the digest of the element that went (`element_digest`)
+
+Never the whole of a collection.
+"""
+
+import struct
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from braidlog.codec.batch.kernel import encode_records
+from braidlog.codec.batch.records import Sealed, sealed_section
+from braidlog.codec.errors import ProtocolError
+from braidlog.kv.engine.consistency import LEVELS, Level
+from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.replicated.log_kernel import append_record
+from braidlog.kv.wal.wal_entries import OPS, Op
+
+VERSION = 1
+_HEAD = struct.Struct(">BBBBQI16sI")
+_ORIGIN = struct.Struct(">IQ")
+DIGEST_BYTES = 8
+
+
+class Origin(NamedTuple):
+    """Where a mutation was written first: the epoch and the offset name it for ever."""
+
+    epoch: int
+    offset: int
+
+
+class SlotRecord(NamedTuple):
+    op: Op
+    key: bytes
+    argument: bytes
+    ttl_seconds: int
+    level: Level
+    stamp: Stamp
+    origin: Origin | None = None
+    """Of one that was salvaged; of all others it is where the record is."""
+
+    def pack(self) -> bytes:
+        head = _HEAD.pack(
+            VERSION, self.op, self.level, self.origin is not None, *self.stamp[:2], self.stamp.node, self.ttl_seconds
+        )
+        return head + (b"" if self.origin is None else _ORIGIN.pack(*self.origin)) + self.argument
+
+
+class RecordBatch:
+    """Records that are gathered, and written to a log as one batch. All have the time of the first."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self.section = bytearray()
+        self.count = 0
+        self.wall_ms = wall_ms
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[bytes | None, bytes]], wall_ms: int) -> "RecordBatch":
+        """Return a batch of records: each a key and a value."""
+        batch, (keys, values) = cls(wall_ms), zip(*parts, strict=True)
+        batch.section += encode_records(values, keys, None, None, wall_ms)
+        batch.count = len(parts)
+        return batch
+
+    def append(self, key: bytes | None, value: bytes) -> None:
+        append_record(self.section, self.count, key, value)
+        self.count += 1
+
+    def seal(self) -> Sealed:
+        return sealed_section(self.section, self.count, self.wall_ms)
+
+
+def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
+    if not key or value is None or len(value) < _HEAD.size:
+        raise ProtocolError("a record of a log of keys has a key and a head")
+    version, op, level, is_salvaged, wall_ms, counter, node, ttl_seconds = _HEAD.unpack_from(value)
+    if version != VERSION or op not in OPS or level not in LEVELS or is_salvaged > 1:
+        raise ProtocolError(f"a record of a log of keys with version {version}, operation {op:#04x}, level {level}")
+    at, origin = _HEAD.size, None
+    if is_salvaged:
+        if len(value) < at + _ORIGIN.size:
+            raise ProtocolError("a salvaged record ends inside of its origin")
+        origin, at = Origin(*_ORIGIN.unpack_from(value, at)), at + _ORIGIN.size
+    stamp = Stamp(wall_ms, counter, node)
+    return SlotRecord(OPS[op], bytes(key), bytes(value[at:]), ttl_seconds, LEVELS[level], stamp, origin)
+
+
+def element_digest(element: bytes) -> bytes:
+    """By which a pop says what went: equal elements are the same to everyone."""
+    return blake2b(element, digest_size=DIGEST_BYTES).digest()

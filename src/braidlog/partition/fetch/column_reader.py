@@ -1,0 +1,80 @@
+"""A slice of the log as columns, without what its reader did not ask for: values and headers, or keys as well.
+
+Knows: which batches are worth it, and how much is done in one turn. Refuses to know: who asked, how records and columns are
+packed.
+Invariants: blocks and batches are those of the slice, in its order, with all its offsets, and what is in a block was whole when
+it was read. Where anything is odd the slice itself is the answer: whoever sends or reads it knows what to say of it.
+"""
+
+from sys import byteorder
+
+from braidlog.codec.batch.header import HEADER_BYTES, read_header
+from braidlog.codec.columns.column_blocks import new_room, write_block
+from braidlog.model.errors import ProtocolError, StorageFault
+from braidlog.model.runtime.cooperative import breathe
+from braidlog.storage.log.partition_log import FileSlice
+
+BATCH_BYTES_MAX = 1024 * 1024
+BATCH_RECORDS_MAX = 32 * 1024
+"""A larger one would take too long a turn of the loop: about a millisecond."""
+TURN_BYTES = 512 * 1024
+"""Read at a time, and done with in one turn."""
+
+
+async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
+    """The batches of a slice as blocks of columns where they can be; the slice if that would save less than a quarter of it."""
+    if byteorder != "little":
+        return found
+    start, end = found.position, found.position + found.size
+    size, at = TURN_BYTES, 0
+    out = new_room(min(2 * found.size, (found.size >> 2) + TURN_BYTES))
+    try:
+        while start < end:
+            data = found.file.read_at(min(size, end - start), start)
+            done, at = _write_blocks(data, out, at, keys=keys)
+            if not done:  # a batch that is larger than what was read is read alone
+                needed = read_header(data).size_bytes
+                if needed <= size or needed > end - start:
+                    return found  # the file ends within it
+                size = needed + (needed >> 6)
+                continue
+            start += done
+            size = _next_size(size, len(data) - done)
+            if at > (start - found.position) * 3 >> 2:
+                return found  # the kernel sends it for less
+            if start < end:
+                await breathe()
+    except (ProtocolError, StorageFault):
+        return found
+    del out[at:]
+    return out
+
+
+def _write_blocks(data: bytes, out: bytearray, at: int, *, keys: bool) -> tuple[int, int]:
+    """How much of the data was done with, and where what was written of it ends."""
+    position = 0
+    while position < len(data):
+        following, at = write_block(
+            data, position, out, at, keys=keys, batch_bytes_max=BATCH_BYTES_MAX, batch_records_max=BATCH_RECORDS_MAX
+        )
+        if following == position:
+            if len(data) - position < HEADER_BYTES:
+                break
+            following += read_header(data, position).size_bytes
+            if following > len(data):
+                break
+            stop = at + following - position
+            out[at:stop] = memoryview(data)[position:following]
+            at = stop
+        position = following
+    return position, at
+
+
+def _next_size(size: int, left: int) -> int:
+    """What to read where so much was left of so much: mostly as many batches again, and not most of one more, which would be
+    read twice."""
+    if size > 2 * TURN_BYTES:
+        return TURN_BYTES
+    if left < size >> 5:
+        return size
+    return size - left + (size >> 6) if size - left >= TURN_BYTES >> 1 else TURN_BYTES

@@ -1,0 +1,99 @@
+"""An internal topic of one partition, as the log that a node keeps for itself (`model/runtime/internal_log.py`): its metadata.
+
+Knows: how such a log is made, opened, replaced and trimmed, and that it has a copy. Refuses to know: what is written to it.
+Invariant: a log is made once: the folder remembers it before anything is written to it, and one that is lost or damaged is
+refused until its owner has restored it or accepted the loss.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+
+from braidlog.cluster.metadata.local_store import (
+    METADATA_SETTINGS,
+    METADATA_TOPIC,
+    SNAPSHOT_EVERY,
+    LocalStore,
+    open_local_store,
+)
+from braidlog.codec.batch.records_section import Row
+from braidlog.model.errors import StorageFault
+from braidlog.model.runtime.runtime import World
+from braidlog.model.settings import TopicSettings
+from braidlog.partition.internal.mirrored_log import LogPair
+from braidlog.partition.partition_registry import is_hidden
+from braidlog.storage.folder.data_folder import DataFolder
+from braidlog.storage.log.partition_log import PartitionLog
+from braidlog.storage.log.record_iteration import rows_of
+
+
+class InternalTopic:
+    """An `InternalLog` in this node's folder: durable is what is on its disk, in the log itself; the copy follows."""
+
+    def __init__(self, pair: LogPair, world: World) -> None:
+        self._log = pair.log
+        self._copy = pair.copy
+        self._world = world
+
+    def append(self, batch: bytes) -> int:
+        now_ms = self._world.now_ms()
+        appended = self._log.append(batch, now_ms=now_ms)
+        self._to_copy(lambda copy: copy.append(batch, now_ms=now_ms))
+        self._to_copy(self._world.appended)
+        return appended.next_offset
+
+    def _to_copy(self, work: Callable[[PartitionLog], object]) -> None:
+        """What is done to the log is done to its copy."""
+        if self._copy is not None:
+            try:
+                work(self._copy)
+            except StorageFault:
+                self._copy = None  # full or broken: the log goes on, and the next start makes its copy again
+
+    def durable(self, next_offset: int) -> Awaitable[None]:
+        return self._world.durable(self._log, next_offset)
+
+    def sync(self) -> None:
+        self._log.sync()
+        self._to_copy(PartitionLog.sync)
+
+    def rows(self) -> Iterator[Row]:
+        return rows_of(self._log)
+
+    def replace(self, batch: bytes) -> None:
+        """In a segment of its own, so that those before it can go; durable before they do."""
+        now_ms = self._world.now_ms()
+        self._log.roll(now_ms)
+        self._to_copy(lambda copy: copy.roll(now_ms))
+        next_offset = self.append(batch)
+        self.sync()
+        self._log.advance_start(next_offset - 1)
+        self._to_copy(lambda copy: copy.advance_start(next_offset - 1))
+
+    def close(self) -> None:
+        self._log.close()
+        self._to_copy(PartitionLog.close)
+
+
+def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, world: World) -> InternalTopic:
+    """The folder's topic of this name; made if it never was there."""
+    if folder.find(name) is None:
+        if name in folder.identity.internal_topics:
+            raise StorageFault(_lost(folder, name), folder.path)
+        folder.create_topic(name, 1, settings)
+    if name not in folder.identity.internal_topics:
+        folder.remember_internal(name)
+    return InternalTopic(LogPair(folder, name), world)
+
+
+def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:
+    """The metadata that a single node keeps in its own folder."""
+    log = open_internal_topic(folder, METADATA_TOPIC, METADATA_SETTINGS, world)
+    topics = [meta for meta in folder.topics() if not is_hidden(meta.name)]
+    return open_local_store(log, world, node=node, topics=topics, snapshot_every=snapshot_every)
+
+
+def _lost(folder: DataFolder, name: str) -> str:
+    unreadable = "; ".join(f"topics/{each}: {why}" for each, why in folder.broken_topics.items())
+    return (
+        f"internal topic {name!r} was made in this folder and is lost: {unreadable or 'its folder is not there'}; "
+        f"restore it from a backup, or go on without all that was in it: `braid log accept-loss {folder.path} {name}`"
+    )

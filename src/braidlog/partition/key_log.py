@@ -1,0 +1,351 @@
+"""The keys of one log over its partition: the leader's state follows its own log to the end, a follower's what is committed.
+
+Knows: when the state has to be made anew, what an operation waits for, which mutations of a tail are kept before it is cut.
+Refuses to know: who waits, how requests and salvaged mutations travel.
+Invariants: a state that holds something which was not committed when its leader was deposed is thrown away; a tail is cut only
+after its mutations of level ONE are durable in a file of their own.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from braidlog.codec.batch.header import BatchHeader, iter_batches
+from braidlog.codec.batch.records import decode_batch
+from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.hybrid_clock import HybridClock
+from braidlog.kv.engine.operations import Operation
+from braidlog.kv.engine.settings import KeyValueSettings
+from braidlog.kv.replicated import salvage
+from braidlog.kv.replicated.checkpoints import Checkpoint, Part, read_record
+from braidlog.kv.replicated.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch
+from braidlog.kv.replicated.log_keyspace import DELETE_RETENTION_MS, Slot
+from braidlog.kv.replicated.log_records import Origin, RecordBatch, SlotRecord
+from braidlog.kv.replicated.salvage import Verdict
+from braidlog.kv.replicated.salvage_files import keep_tail
+from braidlog.kv.replicated.slots import KEY_LOGS
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.replication.messages import Await, Reach, ReadIndex
+from braidlog.storage.files import Disk
+from braidlog.storage.log.partition_log import PartitionLog
+
+R = TypeVar("R")
+READ_BYTES: Final = 256 * 1024
+LOG_SHARE: Final = KEY_LOGS
+"""A log may grow to this part of `snapshot_wal_bytes`, which is for all logs: a node reads all of them when it starts."""
+REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
+NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
+"""The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
+
+
+class Performed(NamedTuple):
+    """What an operation gives, if what it waits for comes true."""
+
+    result: Any
+    """Or the `BrokerError` with which it is refused."""
+    end: int | None
+    """Where what it wrote ends; None if it wrote nothing: then it is a read, also one that was to write."""
+    is_certain: bool = False
+    """It waits for nothing."""
+
+    def waits_for(self, token: int, level: Level) -> Await | ReadIndex | None:
+        """What the replica is to be told, and to answer, before the result is."""
+        if self.end is not None:
+            return Await(token, self.end, needs_all=level is not Level.ONE, reach=REACHES[level])
+        return None if self.is_certain or level is Level.ONE else ReadIndex(token, REACHES[level])
+
+
+class TailFolder(NamedTuple):
+    """Where cut tails are kept."""
+
+    disk: Disk
+    path: str
+
+
+class SlotWriter(Protocol):
+    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written.
+
+    A check comes before each write, and nothing else happens to the log between them.
+    """
+
+    def check(self, level: Level) -> None:
+        """Raise if nothing of that level would be written now."""
+        ...
+
+    def write(self, batch: RecordBatch, level: Level) -> None: ...
+
+
+class ReplicatedSlot:
+    """`follow` after each step of the replica; everything else as it is asked for. It is its slot's `SlotLog`."""
+
+    def __init__(
+        self,
+        number: int,
+        clock: HybridClock,
+        partition: ReplicatedPartition,
+        writer: SlotWriter,
+        tails: TailFolder,
+        settings: KeyValueSettings,
+        *,
+        delete_retention_ms: int = DELETE_RETENTION_MS,
+    ) -> None:
+        self.number = number
+        self._clock = clock
+        self._partition = partition
+        self._writer = writer
+        self._tails = tails
+        self._settings = settings
+        self._delete_retention_ms = delete_retention_ms
+        self._led_epoch: int | None = None
+        self.is_whole = False
+        """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
+        self._bytes_trimmed = 0
+        self._gathers: Level | None = None
+        """Records are applied and not written yet, of this level; None: each is written before it is applied."""
+        self._batch: RecordBatch | None = None
+        self._not_written: Exception | None = None
+        """Why some that were gathered are not in the log."""
+        self.fault: StorageFault | None = None
+        """Why the state cannot be made from the log."""
+        self.kept = 0
+        """Tails that were kept since this was opened: there is something to send."""
+        self.slot = self._made_anew()
+        self.made_anew = 0
+        """How often the state was thrown away, and another begun."""
+        self.hold_at: int | None = None
+        """A follower applies nothing from this offset on, while it is compared with its leader."""
+        partition.before_cut = self._keep_tail
+        # A follower answers reads of level ONE alone, which may be old: a watermark is worth no message of its own.
+        partition.replica = partition.replica.now(is_watermark_urgent=False)
+
+    def _made_anew(self) -> Slot:
+        start, retention_ms = self._partition.log.start_offset, self._delete_retention_ms
+        return Slot(self._clock, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
+
+    def _begin_anew(self) -> None:
+        watcher = self.slot.watcher
+        self.slot = self._made_anew()
+        self.slot.watcher = watcher
+        if watcher is not None:
+            watcher.began_anew()
+        self.is_whole = False
+        self.made_anew += 1
+
+    @property
+    def epoch(self) -> int:
+        """Of who leads it, as far as is known here."""
+        return self._partition.epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the state has all of this log, in an epoch that it leads."""
+        partition = self._partition
+        return self.fault is None and self._led_epoch == partition.epoch and partition.is_leader
+
+    def follow(self, records_max: int = sys.maxsize) -> bool:
+        """The replica has taken a step: apply what may be applied now, at most so many records; return whether more is left."""
+        replica, log = self._partition.replica, self._partition.log
+        if self.slot.applied < log.start_offset:  # it was far behind: what it lacks is in the checkpoint
+            self._begin_anew()
+        if not self._partition.is_leader:
+            self._led_epoch = self.slot.checkpoint = None
+            if self.slot.applied > replica.watermark:
+                self._begin_anew()  # it led, and is deposed: what it wrote last may be cut
+            end = replica.watermark if self.hold_at is None else min(replica.watermark, self.hold_at)
+            return self._apply(log, end, records_max)
+        if self._led_epoch == replica.epoch:
+            return False
+        self.slot.checkpoint = None  # of another epoch: others have written meanwhile
+        is_behind = self._apply(log, log.end_offset, records_max)
+        self._led_epoch = replica.epoch if self.is_whole and not is_behind else None
+        return is_behind
+
+    def _apply(self, log: PartitionLog, end: int, records_max: int) -> bool:
+        slot = self.slot
+        while slot.applied < end and records_max > 0:
+            for data, position, header in _batches_in(log, slot.applied, end):
+                records_max -= apply_batch(slot, data, position, header, end, records_max)
+                if records_max <= 0:
+                    break
+        is_behind = slot.applied < end
+        self.is_whole = self.slot.is_complete and (self.is_whole or not is_behind)
+        return is_behind
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the log has outgrown what it is worth: it is read whole when this node starts."""
+        grown = self._partition.log.size_bytes - self._bytes_trimmed
+        return grown >= self._settings.snapshot_wal_bytes // LOG_SHARE and grown >= 2 * self.slot.keyspace.used_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return self._partition.log.size_bytes
+
+    @property
+    def committed(self) -> int:
+        """The offset up to which the log is."""
+        return self._partition.replica.watermark
+
+    def begin_checkpoint(self) -> Checkpoint:
+        """Of the state as the leader has it. Whoever begins one writes it, and lets the log go when its end is committed."""
+        return Checkpoint(self.slot)
+
+    def end_checkpoint(self, *, is_trimmed: bool) -> None:
+        """`is_trimmed`: the log begins with it. Files go whole, so some of what was before it is still there."""
+        self.slot.checkpoint = None
+        if is_trimmed:
+            self._bytes_trimmed = self._partition.log.size_bytes
+
+    def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        if self._gathers is not None:
+            for part in parts:
+                self.batch(self.slot.latest_ms).append(*part)
+            return self.slot.applied + len(parts)
+        return self._append(RecordBatch.of(parts, self.slot.latest_ms), Level.QUORUM)
+
+    def shadow(self) -> Slot:
+        """A state of its own for whoever reads the log once more, from where it begins."""
+        return self._made_anew()
+
+    def rows(self, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
+        return rows_in(self._partition.log, start, end)
+
+    # -- on the leader -----------------------------------------------------------------------------------------
+
+    def perform(self, operation: Operation[R], level: Level, now_ms: int) -> Performed:
+        """Carry out an operation as things stand here; it is answered when what it `waits_for` has come true."""
+        before = self.slot.applied
+        try:
+            result: Any = self.slot.execute(operation, level, now_ms)
+        except BrokerError as error:
+            result = error
+        is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
+        return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
+
+    def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
+        """What a follower has; or the refusal."""
+        try:
+            return self.slot.look(operation, now_ms)
+        except BrokerError as error:
+            return error
+
+    def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
+        """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""
+        return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
+
+    def gather(self, level: Level) -> None:
+        """What operations of this level write from now on goes into the log by `write_gathered`, in one batch.
+
+        Nothing else happens to the replica meanwhile, and no caller is answered.
+        """
+        self._gathers = level
+
+    def batch(self, wall_ms: int) -> RecordBatch:
+        """Return the batch that is gathered, with room in it. Refused before its first record: then nothing is written."""
+        assert self._gathers is not None, "records are gathered"
+        if self._batch is not None and len(self._batch.section) >= BATCH_BYTES_MAX:
+            self._flush_gathered()
+        if self._batch is None:  # until all are written nothing else happens: what is true of the first is true of all
+            self._writer.check(self._gathers)
+            self._batch = RecordBatch(wall_ms)
+        return self._batch
+
+    def write_gathered(self) -> BrokerError | None:
+        """The error: the log has not taken all of it. Then nothing counts that operations have given since `gather`, and the
+        state, which has what the log does not have, is thrown away."""
+        self._flush_gathered()
+        self._gathers = None
+        error, self._not_written = self._not_written, None
+        if error is None:
+            assert self._partition.log.end_offset == self.slot.applied, "what is applied is in the log"
+            return None
+        self._led_epoch = None
+        self._begin_anew()
+        return BrokerError(
+            Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may be written all the same"
+        )
+
+    def _flush_gathered(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.count or self._not_written is not None:
+            return
+        assert self._gathers is not None
+        try:
+            self._writer.write(batch, self._gathers)
+        except (BrokerError, ProtocolError, StorageFault) as error:
+            self._not_written = error
+
+    def append(self, record: SlotRecord) -> int:
+        if self._gathers is None:
+            return self._append(RecordBatch.of([(record.key, record.pack())], record.stamp.wall_ms), record.level)
+        self.batch(record.stamp.wall_ms).append(record.key, record.pack())
+        return self.slot.applied + 1
+
+    def _append(self, batch: RecordBatch, level: Level) -> int:
+        self._writer.check(level)
+        end = self._partition.log.end_offset + batch.count
+        self._writer.write(batch, level)
+        assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
+        return end
+
+    def holds(self, origin: Origin) -> bool | None:
+        log = self._partition.replica.log
+        if origin.offset < log.start:
+            before = [epoch for epoch, first in self.slot.epochs if first <= origin.offset]
+            return before[-1] == origin.epoch if before else None
+        return origin.offset < log.end and log.epoch_at(origin.offset) == origin.epoch
+
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        return self._partition.replica.log.epochs
+
+    # -- before a cut ------------------------------------------------------------------------------------------
+
+    def let_go(self) -> None:
+        """Beside the loop, before the log is removed from this node."""
+        keep_uncommitted(self._partition.log, self.number, self._tails)
+
+    def _keep_tail(self, start: int, end: int) -> None:
+        """Beside the loop: of the log, from `start` on and below `end`."""
+        self.kept += keep_between(self._partition.log, self.number, self._tails, start, end)
+
+
+def keep_between(log: PartitionLog, number: int, tails: TailFolder, start: int, end: int) -> bool:
+    """Keep what a slot's log holds there and may count elsewhere; return whether there is anything."""
+    kept = salvage.worth_keeping(records_in(log, max(start, log.start_offset), end))
+    if kept:
+        keep_tail(tails.disk, tails.path, number, kept)
+    return bool(kept)
+
+
+def keep_uncommitted(log: PartitionLog, number: int, tails: TailFolder) -> bool:
+    """Before a log is removed from a node that holds it no more, also if it moved away while the node was down: what may not be
+    committed is kept. What is committed all the same, a leader knows by its origin."""
+    return keep_between(log, number, tails, log.replicate(), log.end_offset)
+
+
+def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord]]:
+    """The mutations that a slot's log holds from `start` on and below `end`, and where each was written."""
+    return ((origin, record) for origin, record in rows_in(log, start, end) if not isinstance(record, Part))
+
+
+def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
+    """The same with the records of checkpoints."""
+    for data, position, header in _batches_in(log, start, end):
+        for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
+            if start <= offset < end:
+                yield Origin(header.leader_epoch, offset), read_record(key, value)
+
+
+def _batches_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """The batches of a log with records in [start, end): bytes, and the position and the header of a batch in them."""
+    at = start
+    while at < end:
+        data = log.read(at, READ_BYTES, upto=end)
+        if not data:
+            raise StorageFault(f"a log of keys has nothing at {at}, and its end is {end}", log.folder)
+        for position, header in iter_batches(data):
+            yield data, position, header
+            at = header.next_offset

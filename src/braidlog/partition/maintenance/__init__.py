@@ -1,0 +1,1 @@
+"""Background work on partitions: retention, compaction, scrubbing, DeleteRecords, export to tables."""

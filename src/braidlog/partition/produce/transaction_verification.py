@@ -1,0 +1,98 @@
+"""Transactions that write here: a partition asks a producer's coordinator before the first batch.
+
+Knows: whose answer holds, for how long. Refuses to know: who the coordinator is.
+Invariants: no record of a transaction is written that its coordinator does not know to be open in this partition, for nothing
+would ever end it; an answer is void if a marker, a newer coordinator or another leader epoch came since it was asked; a
+producer's later batches wait behind the one that asks.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from braidlog.codec.batch.header import BatchHeader
+from braidlog.codec.batch.records import NO_NUMBER
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.runtime.keyed_lock import Turns
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.partition import Partition
+
+ATTEMPTS_MAX = 3
+"""An answer that came too late is asked for again: it says how things are now."""
+
+
+class Verified(msgspec.Struct, frozen=True, array_like=True):
+    """A coordinator's word that a transaction is open, and writes where it was asked about."""
+
+    coordinator_epoch: int
+    number: int
+
+
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """Whether a transaction is open, and writes to a partition or commits for a group."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    of: tuple[str, int] | str
+    adds: bool = False
+    """Whether it is to do so from now on."""
+    begins: bool = False
+    """Whether it is to begin for that, if it has not."""
+
+
+Ask = Callable[[Question], Awaitable[Verified]]
+"""Of the coordinator; raises if it is not so."""
+
+
+class Verification:
+    """The use case."""
+
+    def __init__(self, ask: Ask, world: World) -> None:
+        self._ask = ask
+        self._turns = Turns(world)
+
+    def is_done(self, hosted: Partition, header: BatchHeader) -> bool:
+        """Whether there is nothing to ask, and nobody of that producer to wait behind."""
+        return hosted.verified.get(header.producer_id) == header.producer_epoch and not self.is_asking(hosted, header)
+
+    def is_asking(self, hosted: Partition, header: BatchHeader) -> bool:
+        """Whether an earlier batch of that producer waits for its answer."""
+        return self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
+
+    async def ask(self, hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
+        """Return when the batch may be written; comes before `Append.write`, with no wait between them."""
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        async with self._turns.take(_turn(hosted, header)):
+            for _ in range(ATTEMPTS_MAX):
+                if hosted.verified.get(producer_id) == epoch:
+                    return
+                hosted.require_leader()
+                leader_epoch = hosted.leader_epoch
+                answer = await self._ask(_question(hosted, header, transactional_id, adds=adds))
+                hosted.require_leader()
+                if hosted.leader_epoch == leader_epoch and _holds(hosted, producer_id, answer):
+                    hosted.verified[producer_id] = epoch
+        if hosted.verified.get(producer_id) != epoch:
+            raise BrokerError(
+                Reason.CONCURRENT_TRANSACTIONS,
+                f"transactions of {transactional_id[:60]!r} end in {hosted} while it is asked whether one is open; try again",
+            )
+
+
+def _question(hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> Question:
+    place = hosted.topic, hosted.number
+    return Question(transactional_id, header.producer_id, header.producer_epoch, place, adds, adds)
+
+
+def _turn(hosted: Partition, header: BatchHeader) -> str:
+    return f"{hosted} {header.producer_id}"
+
+
+def _holds(hosted: Partition, producer_id: int, answer: Verified) -> bool:
+    """Whether the log has seen nothing that is newer than the answer."""
+    known = hosted.log.state.producers.find(producer_id)
+    if known is None:
+        return True
+    is_open = answer.number == NO_NUMBER or answer.number > known.ended
+    return is_open and answer.coordinator_epoch >= known.coordinator_epoch

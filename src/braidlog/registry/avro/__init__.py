@@ -1,0 +1,1 @@
+"""Avro schemas: parse, canonicalize, compare, and decode values into columns."""

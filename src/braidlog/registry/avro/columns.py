@@ -1,0 +1,195 @@
+"""Avro values as Arrow columns: what was decoded (`values.py`), resolved into what a reader wants.
+
+Knows: which column a type is, schema resolution. Refuses to know: registries, Spark.
+Invariants: a value is what its writer's schema says, up to its last byte, or bad. What reads what is Avro's rule
+(`avro_compatibility.py`): where everything fits, fields are matched once for a pair of schemas and not for each value; where only some
+values can, fastavro resolves each of them. A schema that contains itself is refused, for its values nest without a bound.
+
+| Avro | Arrow |
+|---|---|
+| boolean, int, long, float, double, string, bytes | the same; int is 32 bits |
+| enum | string |
+| fixed | binary |
+| array, map, record | list, map, struct |
+| null and one other | that one |
+| decimal | decimal128 |
+| date, timestamp-*, local-timestamp-* | date32, timestamp[us], with UTC or without a zone |
+| time-*, uuid, duration | as they are written |
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from operator import itemgetter
+from typing import Any, Final
+
+import pyarrow as pa
+
+from braidlog.registry.avro.avro_compatibility import misfits, written
+from braidlog.registry.avro.schema import Field, Type
+from braidlog.registry.avro.values import check_bounded, decimal_of, decoded, default_of, parsed
+from braidlog.registry.errors import ColumnTypeError
+from braidlog.registry.value_columns import (
+    Build,
+    Decode,
+    Errors,
+    built,
+    child,
+    chosen,
+    count_column,
+    list_of,
+    map_of,
+    plain,
+    struct,
+    types_of,
+)
+
+_SCALARS: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+_TIMES: Final = {
+    "date": (pa.date32(), pa.date32()),
+    **{
+        f"{prefix}timestamp-{unit}": (pa.timestamp(short, zone), pa.timestamp("us", zone))
+        for prefix, zone in (("", "UTC"), ("local-", None))
+        for unit, short in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+"""Logical types: what the numbers are, and the column they become."""
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+def _column_type(
+    kind: Type, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[int, ...] = ()
+) -> pa.DataType:
+    """The column of a type; `wanted`: only these fields of it; `made` counts the columns of the schema."""
+    count_column(made, place, len(open_types))
+    if id(kind) in open_types:
+        raise ColumnTypeError(f"{place}: {kind.name} contains itself, which no column can; leave the field out")
+    inside = (*open_types, id(kind))
+    match kind.kind:
+        case "record":
+            fields = {each.name: each for each in kind.fields}
+            return pa.struct(
+                [
+                    pa.field(
+                        name, _column_type(fields[name].type, child(wanted, name), f"{place}.{name}", made, inside)
+                    )
+                    for name in chosen(list(fields), wanted, place)
+                ]
+            )
+        case "array" | "map":
+            assert kind.items is not None
+            if kind.kind == "array":
+                item = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+                return pa.list_(pa.field("element", _column_type(kind.items, item, f"{place}[]", made, inside)))
+            item = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
+            return pa.map_(pa.string(), _column_type(kind.items, item, f"{place}[]", made, inside))
+        case "union":
+            return _column_type(_only_branch(kind, place), wanted, place, made, inside)
+        case "null":
+            raise ColumnTypeError(f"{place}: null is no column; leave the field out")
+    return _scalar(kind, place)[1]
+
+
+def column_type(root: Type, wanted: pa.DataType | None = None) -> pa.DataType:
+    """What the values of a schema are as a column. Raises `ColumnTypeError`."""
+    return _column_type(root, wanted, root.short_name, count())
+
+
+def field_types(root: Type) -> dict[str, pa.DataType]:
+    """Of a record's fields those that are columns; of what is no record none."""
+    fields = root.fields if root.kind == "record" else ()
+    made = count()
+    return types_of(
+        (each.name, partial(_column_type, each.type, None, each.name, made, (id(root),))) for each in fields
+    )
+
+
+def _only_branch(kind: Type, place: str) -> Type:
+    branches = [each for each in kind.branches if each.kind != "null"]
+    if len(branches) != 1:
+        listed = ", ".join(each.name or each.kind for each in kind.branches)
+        raise ColumnTypeError(f"{place}: a union of {listed} is no column (null and one other is); leave the field out")
+    return branches[0]
+
+
+def _scalar(kind: Type, place: str) -> tuple[pa.DataType, pa.DataType]:
+    """What Arrow takes the decoded values as, and the column they become."""
+    logical = (kind.logical or {}).get("logicalType")
+    if logical in _TIMES and kind.kind in ("int", "long"):
+        return _TIMES[logical]
+    if (made := decimal_of(kind)) is not None:
+        precision, scale = made
+        if precision > _DECIMAL_DIGITS_MAX:
+            raise ColumnTypeError(f"{place}: a decimal of {precision} digits; there are {_DECIMAL_DIGITS_MAX}")
+        return (pa.decimal128(precision, scale),) * 2
+    return (_SCALARS[kind.kind],) * 2
+
+
+# -- resolution ----------------------------------------------------------------------------------------------------
+
+
+def _resolved(reader: Type, writer: Type, wanted: pa.DataType) -> Build:
+    """What makes a column of values that fastavro decoded by the writer's schema; everything fits."""
+    reader = _only_branch(reader, "") if reader.kind == "union" else reader
+    if writer.kind == "union":
+        branches = [each for each in writer.branches if each.kind != "null"]
+        if len(branches) != 1:  # of several numbers, say: the column's own type takes all of them
+            if reader.kind not in _SCALARS:
+                raise ColumnTypeError(f"a union of several types is no {wanted}")
+            writer = reader
+        else:
+            writer = branches[0]
+    match reader.kind:
+        case "record":
+            fields = {each.name: each for each in reader.fields}
+            return struct([(field, *_field(fields[field.name], writer, field.type)) for field in wanted])
+        case "array":
+            assert reader.items is not None
+            assert writer.items is not None
+            return list_of(wanted.value_field, _resolved(reader.items, writer.items, wanted.value_type))
+        case "map":
+            assert reader.items is not None
+            assert writer.items is not None
+            return map_of(wanted, plain(pa.string()), _resolved(reader.items, writer.items, wanted.item_type))
+        case "enum" if reader.default is not None:
+            symbols, default = frozenset(reader.symbols), reader.default
+            return lambda values: pa.array(
+                [each if each is None or each in symbols else default for each in values], wanted
+            )
+    return plain(_scalar(reader, "")[0], as_type=wanted)
+
+
+def _field(field: Field, writer: Type, wanted: pa.DataType) -> tuple[Callable[[Any], Any], Build]:
+    theirs = written(field, writer)
+    if theirs is not None:
+        return itemgetter(theirs.name), _resolved(field.type, theirs.type, wanted)
+    default = default_of(field.type, field.default)
+    # A default is a value of the reader's own schema.
+    return lambda _: default, _resolved(field.type, field.type, wanted)
+
+
+def decoder(reader: Type, writer: Type, wanted: pa.DataType) -> Decode:
+    """What reads values of one schema as another has them. Raises `ColumnTypeError` if none of them can be."""
+    check_bounded(writer, writer.short_name)
+    theirs = parsed(writer)
+    if misfits(reader, writer):
+        # Some values may fit all the same: each is resolved by itself.
+        ours, build = parsed(reader), _resolved(reader, reader, wanted)
+    else:
+        ours, build = None, _resolved(reader, writer, wanted)
+
+    def decode(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
+        errors: Errors = [None] * len(payloads)
+        return built(build, decoded(payloads, theirs, ours, errors), errors), errors
+
+    return decode

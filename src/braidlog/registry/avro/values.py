@@ -1,0 +1,153 @@
+"""Avro values as Python has them: bytes decoded by fastavro, by the schema that wrote them.
+
+Knows: how fastavro is told of a schema, what it raises. Refuses to know: columns, registries.
+Invariants: a value is what its writer's schema says, up to its last byte, or bad. A schema that contains itself is refused, for
+its values nest without a bound. Times are the numbers that were written.
+"""
+
+import io
+from decimal import Decimal
+from typing import Any, Final
+
+import fastavro
+
+from braidlog.registry.avro.schema import DEPTH_MAX, NAMED, Field, Type, fits
+from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
+
+
+def decimal_of(kind: Type) -> tuple[int, int] | None:
+    """Precision and scale; None of what is none, or says so wrongly: Avro reads it as the bytes that it is."""
+    declared = kind.logical or {}
+    precision, scale = declared.get("precision"), declared.get("scale", 0)
+    is_one = declared.get("logicalType") == "decimal" and kind.kind in ("bytes", "fixed")
+    if is_one and isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
+        return precision, scale
+    return None
+
+
+def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, what fastavro would give out
+    """A default as it stands in a schema → as fastavro decodes such a value."""
+    match kind.kind:
+        case "union":
+            return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
+        case "bytes" | "fixed":
+            data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
+            found = decimal_of(kind)
+            return data if found is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-found[1])
+        case "record":
+            given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
+            return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
+        case "array":
+            assert kind.items is not None
+            items = kind.items
+            return [default_of(items, each) for each in declared]
+        case "map":
+            assert kind.items is not None
+            items = kind.items
+            return {name: default_of(items, each) for name, each in declared.items()}
+        case "float" | "double":
+            return float(declared)
+    return declared
+
+
+def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
+    """A type as fastavro is told of it: times are numbers, which Arrow takes as they are; a decimal is one."""
+    if kind.name:
+        if kind.name in defined:
+            return kind.name
+        defined.add(kind.name)
+    match kind.kind:
+        case "union":
+            return [_shape(each, defined) for each in kind.branches]
+        case "array" | "map":
+            assert kind.items is not None
+            inner = "items" if kind.kind == "array" else "values"
+            return {"type": kind.kind, inner: _shape(kind.items, defined)}
+    made: dict[str, Any] = {"type": kind.kind}
+    if kind.kind in NAMED:
+        made |= {"name": kind.name, "aliases": list(kind.aliases)}
+    if kind.kind == "record":
+        made["fields"] = [_shape_of_field(each, defined) for each in kind.fields]
+    elif kind.kind == "enum":
+        made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
+    elif kind.kind == "fixed":
+        made["size"] = kind.size
+    found = decimal_of(kind)
+    return made if found is None else {**made, "logicalType": "decimal", "precision": found[0], "scale": found[1]}
+
+
+def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
+    made = {"name": field.name, "type": _shape(field.type, defined), "aliases": list(field.aliases)}
+    return {**made, "default": default_of(field.type, field.default)} if field.has_default else made
+
+
+def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
+    # Its defaults are values already, not JSON: fastavro gives them as they are, and shall not compare them.
+    try:
+        return fastavro.parse_schema(_shape(kind, set()), _ignore_default_error=True)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ColumnTypeError(f"fastavro refuses it: {error}") from None
+
+
+def check_bounded(kind: Type, place: str) -> None:
+    """Raises `ColumnTypeError` for a type of which a few bytes could be an endless value."""
+    _takes_bytes(kind, place, (), {})
+
+
+def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dict[int, bool]) -> bool:
+    """Whether each value takes bytes; `known`: of types that were looked at, which other types may use many times."""
+    if id(kind) in open_types:
+        raise ColumnTypeError(f"{place}: {kind.name} contains itself")
+    if len(open_types) > DEPTH_MAX:
+        raise ColumnTypeError(f"{place}: types are nested more than {DEPTH_MAX} deep")
+    if id(kind) not in known:
+        known[id(kind)] = _looked_at(kind, place, (*open_types, id(kind)), known)
+    return known[id(kind)]
+
+
+def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int, bool]) -> bool:
+    match kind.kind:
+        case "record":
+            found = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
+            return any(found)
+        case "union":
+            for each in kind.branches:
+                _takes_bytes(each, place, inside, known)
+            return True  # which branch it is
+        case "array" | "map":
+            assert kind.items is not None
+            if not _takes_bytes(kind.items, f"{place}[]", inside, known) and kind.kind == "array":
+                raise ColumnTypeError(f"{place}: a list of values that take no bytes")
+            return True
+    return kind.kind != "null" and (kind.kind != "fixed" or kind.size > 0)
+
+
+_FAULTS: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    fastavro.read.SchemaResolutionError,
+)
+"""What fastavro raises for bytes that are no value of a schema."""
+
+
+def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[str | None]) -> list[Any]:  # noqa: ANN401 - fastavro's
+    read = fastavro.schemaless_reader
+    found: list[Any] = []
+    for at, payload in enumerate(payloads):
+        value = None
+        if payload is not None:
+            source = io.BytesIO(payload)
+            try:
+                value = read(source, theirs, ours)
+            except _FAULTS as error:
+                errors[at] = f"not of its schema: {error!r}"[:WHY_CHARS_MAX]
+            else:
+                if source.tell() != len(payload):
+                    errors[at] = f"not of its schema: {len(payload) - source.tell()} bytes are left over"
+                    value = None
+        found.append(value)
+    return found

@@ -1,0 +1,1 @@
+"""JSON Schema: which columns a schema describes, and which schemas are compatible."""

@@ -1,0 +1,1 @@
+"""Protobuf schemas: `.proto` text, descriptors, compatibility, and values as columns."""

@@ -1,0 +1,1 @@
+"""Decisions about nodes: who is alive (SWIM), who leads, which replicas move."""

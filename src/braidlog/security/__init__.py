@@ -1,0 +1,4 @@
+"""Users, access rules, tokens and quotas.
+
+authorize.require(principal, Operation.WRITE, Resource.topic("orders"))   # authorization.py
+"""

@@ -1,0 +1,133 @@
+"""Whether someone is who it says, and how long a wrong answer takes.
+
+Knows: which networks guessed wrong lately, and how often. Refuses to know: how the proof came over the wire, sockets.
+Invariants: a right token is looked at and passes at once, whoever else guesses at its address: a token is too long to be guessed.
+Of passwords, one network has about one wrong one looked at per pause, however many connections ask, leave and come back; those
+who wait behind it are all looked at, after `WAIT_SECONDS_MAX` at the latest. The pause doubles with every failure up to a limit;
+an unknown principal and a wrong token take the same way; a network that never failed waits for nothing; the table is bounded,
+and forgets.
+"""
+
+import ipaddress
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from braidlog.model.runtime.runtime import World
+from braidlog.security.authorization import Authorize
+
+NETWORKS_MAX = 10_000
+WAIT_SECONDS_MAX = 30.0
+NOT_PROVED = "authentication failed: no such user, or not its token (a password is good on Kafka's port only)"
+"""The same words for both: who guesses learns no names."""
+_IPV6_PREFIX = 64
+"""Whoever has one IPv6 address has all of its /64."""
+
+
+Proof = Callable[[], Coroutine[Any, Any, bool]]
+"""Looks at a proof, and tells whether it holds."""
+
+
+class Pauses(msgspec.Struct, frozen=True):
+    """The pause after a first failure, after many, and how long a failure is remembered."""
+
+    first_seconds: float = 0.1
+    seconds_max: float = 5.0
+    forget_seconds: float = 300.0
+
+    def after(self, failures: int) -> float:
+        return min(self.first_seconds * 2.0 ** min(failures - 1, 60), self.seconds_max)
+
+
+class _Suspect:
+    """A network that guessed wrong."""
+
+    __slots__ = ("failed_at", "failures", "free_at")
+
+    def __init__(self) -> None:
+        self.failures = 0
+        self.failed_at = 0.0
+        self.free_at = 0.0
+
+
+class Authenticate:
+    """One for all doors of a node: whoever guesses at one of them is slow at all."""
+
+    def __init__(self, authorize: Authorize, world: World, pauses: Pauses | None = None) -> None:
+        self._authorize = authorize
+        self._world = world
+        self._pauses = pauses or Pauses()
+        self._suspects: OrderedDict[str, _Suspect] = OrderedDict()
+
+    @property
+    def required(self) -> bool:
+        return self._authorize.required
+
+    async def prove(self, address: str, principal: str, token: bytes) -> bool:
+        """Whether the token is that principal's. Who is wrong hears it late."""
+        return self.holds(principal, token) or await self.judge(address, _never)
+
+    def holds(self, principal: str, token: bytes) -> bool:
+        return self._authorize.authenticate(token) == principal
+
+    async def judge(self, address: str, holds: Proof) -> bool:
+        """The same for a proof that is no token: it is looked at when its turn has come, later if some were wrong lately."""
+        network = network_of(address)
+        await self._wait_for_turn(network)
+        if await holds():
+            return True
+        await self._world.wakeup().wait(self._failed(network))
+        return False
+
+    async def _wait_for_turn(self, network: str) -> None:
+        deadline = self._world.monotonic() + WAIT_SECONDS_MAX
+        while (suspect := self._suspect(network)) is not None:
+            now = self._world.monotonic()
+            pause = min(suspect.free_at, deadline) - now
+            if pause <= 0:
+                return
+            await self._world.wakeup().wait(pause)
+
+    def _suspect(self, network: str) -> _Suspect | None:
+        """What is remembered of a network, if that is not long ago."""
+        suspect = self._suspects.get(network)
+        if suspect is not None and self._world.monotonic() - suspect.failed_at > self._pauses.forget_seconds:
+            del self._suspects[network]
+            return None
+        return suspect
+
+    def _failed(self, network: str) -> float:
+        """Remember it; return the pause."""
+        suspect = self._suspect(network)
+        if suspect is None:
+            suspect = self._suspects[network] = _Suspect()
+            if len(self._suspects) > NETWORKS_MAX:
+                self._suspects.popitem(last=False)  # the one that has not failed for longest
+        self._suspects.move_to_end(network)
+        suspect.failures += 1
+        suspect.failed_at = self._world.monotonic()
+        pause = self._pauses.after(suspect.failures)
+        suspect.free_at = suspect.failed_at + pause
+        return pause
+
+    def __len__(self) -> int:
+        return len(self._suspects)
+
+
+async def _never() -> bool:
+    return False
+
+
+def network_of(address: str) -> str:
+    """The addresses that are one guesser: an IPv4 address, the /64 of an IPv6 one; anything else stands for itself."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, _IPV6_PREFIX), strict=False))

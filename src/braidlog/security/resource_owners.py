@@ -1,0 +1,82 @@
+"""Whose a group or a transactional id is: the principal's that used it first.
+
+Knows: names and their owners. Refuses to know: rules, what a use is.
+Invariants: an owner is written to the log of the state that it guards, before that state: whenever a group is there after a crash
+its owner is too; a name whose group or id is gone is forgotten, not at once: its owner may come back for it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from braidlog.coordinator.journal import NOTHING, Table
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.runtime.runtime import World
+from braidlog.security.access_rule import Kind, Operation
+
+OWNED: dict[Kind, Operation] = {Kind.GROUP: Operation.READ, Kind.TRANSACTIONAL_ID: Operation.WRITE}
+"""What can be owned, and the operation that makes somebody its owner."""
+NAMES_PER_PRINCIPAL_MAX = 10_000
+UNUSED_MS = 10 * 60 * 1000
+
+
+class Owner(msgspec.Struct, frozen=True):
+    principal: str
+    since_ms: int
+
+
+class AllOwners:
+    """The owners of all names. `find` tells who keeps that of a name; None: another node, which will be asked and decides."""
+
+    def __init__(self, find: Callable[[str], "Owners | None"]) -> None:
+        self._find = find
+
+    def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
+        owners = self._find(name)
+        return owners is None or owners.may(principal, operation, name, kind)
+
+    def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
+        if (owners := self._find(name)) is not None:
+            owners.note_use(principal, operation, name, kind)
+
+
+class Owners:
+    """The use case. `there`: the names of each kind that have some state."""
+
+    def __init__(self, table: Table, there: Mapping[Kind, Callable[[], Collection[str]]], world: World) -> None:
+        self._table = table
+        self._there = there
+        self._world = world
+        self._counts = Counter(owner.principal for _, owner in table.items())
+
+    def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
+        """Whether a principal may do this. A name without an owner may be used by any, but not deleted or altered."""
+        owner: Owner | None = self._table.get(kind.value, name)
+        return operation not in (Operation.DELETE, Operation.ALTER) if owner is None else owner.principal == principal
+
+    def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
+        """Somebody who may is about to use it: the first one owns it from now on."""
+        if operation is not OWNED[kind] or self._table.get(kind.value, name) is not None:
+            return
+        if self._counts[principal] >= NAMES_PER_PRINCIPAL_MAX:
+            raise BrokerError(
+                Reason.QUOTA_EXCEEDED,
+                f"{principal!r} owns {NAMES_PER_PRINCIPAL_MAX} groups and transactional ids already; delete some",
+            )
+        self._table.put(kind.value, name, value=Owner(principal, self._world.now_ms()))
+        self._counts[principal] += 1
+
+    async def forget_unused(self) -> int:
+        """Names that have no state, and have had none for a while. Returns how many."""
+        there = {kind.value: set(names()) for kind, names in self._there.items()}
+        before_ms = self._world.now_ms() - UNUSED_MS
+        gone = [
+            (key, owner.principal)
+            for key, owner in self._table.items()
+            if owner.since_ms <= before_ms and key[1] not in there[str(key[0])]
+        ]
+        mark = self._table.put_many([(key, None) for key, _ in gone]) if gone else NOTHING
+        self._counts.subtract(principal for _, principal in gone)
+        await self._table.journal.settled(mark)
+        return len(gone)

@@ -1,0 +1,164 @@
+"""Adapters as their dialects declare them, the doors that a node opens for its own console, and who looks at tokens at them.
+
+Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
+"""
+
+import secrets
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.adapters.contract import Adapter
+from braidlog.adapters.kafka.console_relay import CALL, RelayAdapter
+from braidlog.adapters.peers.node_calls import Serve, requests_of
+from braidlog.broker.routing import Broker, Routing
+from braidlog.broker.services import Services
+from braidlog.model.address import Address
+from braidlog.model.console_token import door_token
+from braidlog.model.runtime.runtime import World
+from braidlog.security.authentication import Authenticate, Pauses
+from braidlog.security.authorization import CONSOLE, Authorize, Operation, Rule
+from braidlog.security.console_authorization import OnBehalf
+from braidlog.server.config import AuthConfig
+from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.net.listener import Listener
+from braidlog.server.net.memory_budget import Budget
+from braidlog.server.net.ports import listen
+from braidlog.server.net.scheduler import FairTurns
+from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.tasks import Tasks
+from braidlog.wire.dialect import dialects
+
+STRANGERS_SHARE: Final = 4
+
+
+def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:
+    """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
+    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
+    strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
+    limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
+    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
+
+
+LOOPBACK: Final = "127.0.0.1"
+CONSOLE_CONNECTIONS_MAX: Final = 1024
+"""To all nodes, of all who have signed in."""
+CONSOLE_DIALECTS: Final = ("mayfly",)
+"""Those in which a node hands on what its console asks."""
+
+
+def adapter_class(dialect: str) -> type[Any]:
+    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
+    found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
+    return found
+
+
+def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  # noqa: ANN401 - as the dialect declares them
+    kind = adapter_class(dialect)
+    made: Adapter = kind(services.only(kind.uses), **options)
+    return made
+
+
+def make_adapters(services: Services, listeners: Any) -> dict[str, Adapter]:  # noqa: ANN401 - a field for each dialect
+    """Of all dialects, as their listeners are configured."""
+    made = {}
+    for name, dialect in dialects().items():
+        options = {each.name: getattr(getattr(listeners, name), each.name) for each in dialect.listener_options}
+        made[name] = make_adapter(name, services, **options)
+    return made
+
+
+def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
+    """What serves the consoles of other nodes, as their own nodes do: whatever the rules are for clients."""
+    if dialect not in CONSOLE_DIALECTS:
+        return {}
+    allowed = Authorize({}, [Rule(CONSOLE, [Operation.ALL])])
+    return {CONSOLE: make_adapter(dialect, msgspec.structs.replace(services, authorize=allowed))}
+
+
+def console_calls(services: Services) -> Serve:
+    """The row of what the consoles of other nodes ask over Kafka: judged here, by the principal that signed in there."""
+    allowed = OnBehalf(services.authorize, secrets.token_hex(32))
+    return requests_of(make_adapter("kafka", msgspec.structs.replace(services, authorize=allowed), auto_create=False))
+
+
+class ConsoleRouting(Routing):
+    """Where the console finds nodes: each at a listener of this one, which is also the controller."""
+
+    def __init__(self, services: Services, port_of: Callable[[int], int]) -> None:
+        super().__init__(services.metadata, services.hosting.node)
+        self._port_of = port_of
+
+    @property
+    def controller(self) -> int:
+        return self.own_number
+
+    def brokers(self, door: str, own: Address) -> list[Broker]:
+        members = self._members
+        if not members or door != "kafka":
+            return [Broker(self.own_number, *own)]
+        return [
+            Broker(number, LOOPBACK, self._port_of(number), each.rack, each.is_fenced, each.is_draining)
+            for number, each in sorted(members.items())
+        ]
+
+    def address(self, number: int, door: str, own: Address | None = None) -> Address | None:  # noqa: ARG002 - a relay's too
+        if door != "kafka" or not (number == self.own_number or self.is_live(number)):
+            return None
+        return (LOOPBACK, self._port_of(number))
+
+
+class ConsoleListeners:
+    """Listeners for the console alone, on loopback: whatever the others ask for, these ask for a token made with the secret.
+
+    So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does. For itself
+    it may do everything, for others what they may. Over Kafka each node of the cluster has one here, which relays to that node.
+    """
+
+    def __init__(
+        self, services: Services, auth: AuthConfig, secret: str, tasks: Tasks, *, budget: Budget, fair_turns: FairTurns
+    ) -> None:
+        self._secret = secret
+        services.forwarding.names.add(CALL)
+        self._tasks = tasks
+        self._own = services.routing.own_number
+        allowed, routing = OnBehalf(services.authorize, secret), ConsoleRouting(services, self._port_of)
+        self._services = msgspec.structs.replace(services, authorize=allowed, routing=routing)
+        self._make = partial(
+            Listener,
+            session_limits=SessionLimits(),
+            connection_limits=ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX),
+            budget=budget,
+            gatekeeper=gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX),
+            fair_turns=fair_turns,
+        )
+        self._listeners: list[Listener] = []
+        self._ports: dict[int, int] = {}
+
+    async def open(self) -> dict[str, str]:
+        """The URLs of the node's own, by dialect."""
+        urls = {}
+        for dialect, options in (("kafka", {"auto_create": False}), ("mayfly", {})):
+            listener = self._make(make_adapter(dialect, self._services, **options))
+            self._listeners.append(listener)
+            await listener.start(LOOPBACK, 0)
+            urls[dialect] = f"{dialect}://{CONSOLE}:{door_token(self._secret, CONSOLE)}@{LOOPBACK}:{listener.port}"
+        self._ports[self._own] = self._listeners[0].port
+        return urls
+
+    def _port_of(self, node: int) -> int:
+        """Of the listener that stands for a node; its clients wait in the kernel's queue until it is served."""
+        if node not in self._ports:
+            bound = listen(LOOPBACK, 0, "the console's listener")
+            self._ports[node] = bound[0].getsockname()[1]
+            adapter = RelayAdapter(self._services.only(RelayAdapter.uses), node)
+            listener = self._make(adapter)
+            self._listeners.append(listener)
+            self._tasks.spawn(listener.start(LOOPBACK, 0, bound), f"listen for node {node}")
+        return self._ports[node]
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.stop(0)

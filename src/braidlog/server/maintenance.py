@@ -1,0 +1,72 @@
+"""Let old records go, in every partition that may have some, one after the other; and close those that nobody uses.
+
+Knows: when it is looked, and how often. Refuses to know: what goes (`partition/maintenance/log_maintenance.py`), how a log is closed
+(`partition/closing.py`). Invariant: one partition that cannot be kept up does not stop the others.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from braidlog.broker.services import Services
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.runtime import World
+from braidlog.partition.closing import close_idle
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_registry import Hosting
+from braidlog.server.net.memory_budget import Budget
+
+log = logging.getLogger("braidlog.server")
+
+PARTITIONS_AT_ONCE: Final = 500
+"""Looked at in one turn of the loop."""
+PRESSURE_SECONDS: Final = 5.0
+"""Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
+
+
+async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[Partition], None]) -> None:
+    """`look` sees each of them first. A closed one is opened only if there may be something in it to let go."""
+    for number, hosted in enumerate(hosting.opened()):
+        if number % PARTITIONS_AT_ONCE == 0:
+            await breathe()
+        look(hosted)
+        now_ms = world.now_ms()
+        if not hosted.is_gone and not hosted.damages and hosting.is_due(hosted, now_ms):
+            try:
+                await world.blocking(partial(hosting.keep_up, hosted, now_ms))
+            except BrokerError as error:  # deleted meanwhile
+                log.info("%s is not trimmed: %s", hosted, error)
+            except StorageFault as fault:
+                log.error("%s cannot be trimmed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
+
+
+class IdlePartitions:
+    """Who was not used between two turns is closed; the turns are shorter while memory is short."""
+
+    def __init__(self, services: Services, budget: Budget, idle_seconds: float) -> None:
+        self._services = services
+        self._budget = budget
+        self._turn_seconds = idle_seconds / 2
+        self._closed_at = services.world.monotonic()
+
+    @property
+    def pause_seconds(self) -> float:
+        """Between two calls of `close`."""
+        return min(self._turn_seconds, PRESSURE_SECONDS)
+
+    async def close(self) -> None:
+        now = self._services.world.monotonic()
+        is_due = self._budget.is_short or now - self._closed_at >= self._turn_seconds
+        if is_due and self._services.append.no_room is None:  # a partition writes a little when it is closed
+            self._closed_at = now
+            await close_idle(self._services.hosting, self._services.world)
+
+
+async def offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
+    """Run `work`; a fault of a store's disk takes that store offline, not the node."""
+    try:
+        await work()
+    except StorageFault as fault:
+        log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not

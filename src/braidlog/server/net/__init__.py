@@ -1,0 +1,1 @@
+"""Connections: listeners, sessions, their limits and budgets, TLS, wire logs."""

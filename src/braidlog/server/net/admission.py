@@ -1,0 +1,136 @@
+"""One connection's first steps: an introduction before the first frame, and what it may do until its client is known.
+
+Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets, answers, which token is right (the gatekeeper
+asks). Invariant: whoever was counted as a stranger is let go exactly once.
+"""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from braidlog.security.authentication import Proof
+from braidlog.security.authorization import ANONYMOUS, RESERVED
+from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.wire.contract import NEED_DATA, NeedData, Refused
+from braidlog.wire.preamble import Introduction, Preamble
+
+log = logging.getLogger("braidlog.session")
+
+
+class AdmittedClient(Protocol):
+    """A connection, as far as it can be admitted."""
+
+    connection: Any
+    """Of any dialect."""
+    peer: str
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def dialect(self) -> str: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Admission:
+    """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
+
+    def __init__(self, gatekeeper: Gatekeeper, client: AdmittedClient) -> None:
+        self._gatekeeper = gatekeeper
+        self._client = client
+        self._connection = client.connection
+        self._host = client.host
+        self._preamble: Preamble | None = Preamble()
+        self._since: float | None = None
+        self._frame_bytes_max = 0
+        self.is_proving = False
+        self._was_wrong = False
+
+    @property
+    def standing(self) -> int:
+        """See `Stranger`."""
+        return 0 if self._was_wrong else 2 if self.is_proving else 1
+
+    def enter(self, now: float) -> None:
+        """It is a stranger from now on: it may send little, and not for long."""
+        self._since = now
+        self._frame_bytes_max = self._connection.frame_bytes_max
+        self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
+        self._gatekeeper.enter(self._host, self)
+
+    def evict(self) -> None:
+        """Others want its place."""
+        log.warning("%s: too many unauthenticated connections, %s is cut off", self._client.dialect, self._client.peer)
+        self._client.abort()
+
+    def leave(self) -> None:
+        """It is gone, or no stranger any more."""
+        if self._since is not None:
+            self._since = None
+            self._connection.frame_bytes_max = self._frame_bytes_max
+            self._gatekeeper.leave(self._host, self)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first bytes are still to come."""
+        return self._preamble is not None
+
+    def meet(self, data: bytes) -> Introduction | Refused | NeedData | None:
+        """The first bytes: an introduction, or (None) the dialect's own, which its connection has then received."""
+        assert self._preamble is not None
+        self._preamble.receive(data)
+        event = self._preamble.next_event()
+        if event is NEED_DATA:
+            return NEED_DATA
+        preamble, self._preamble = self._preamble, None
+        if isinstance(event, Refused):
+            return event
+        self._connection.receive(preamble.take_rest())
+        return event if isinstance(event, Introduction) else None
+
+    async def prove(self, principal: str, token: bytes) -> bool:
+        self._was_wrong = not self._gatekeeper.holds(principal, token)  # and hears it late
+        return await self._settle(self._gatekeeper.prove(self._host, principal, token))
+
+    async def judge(self, holds: Proof) -> bool:
+        return await self._settle(self._gatekeeper.judge(self._host, holds))
+
+    async def _settle(self, proving: Coroutine[Any, Any, bool]) -> bool:
+        self.is_proving = True
+        try:
+            proved = await proving
+        finally:
+            self.is_proving = False
+        if proved:
+            self.leave()
+        else:
+            log.warning("%s %s: authentication failed", self._client.dialect, self._client.peer)
+            self._client.close()
+        return proved
+
+    def is_overdue(self, now: float, requests: int) -> bool:
+        if self._since is None or self.is_proving:
+            return False
+        limits, waited = self._gatekeeper.limits, now - self._since
+        return waited > limits.seconds_max or (not requests and waited > limits.first_frame_seconds_max)
+
+
+def certified_name(certificate: dict[str, Any] | None) -> str | None:
+    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
+    if not certificate:
+        return None
+    common = [str(value) for parts in certificate.get("subject", ()) for field, value in parts if field == "commonName"]
+    others = [str(value) for _, value in certificate.get("subjectAltName", ())]
+    return next(filter(None, common + others), None)
+
+
+def certified_principal(certificate: dict[str, Any] | None, peer: str) -> str | None:
+    """The principal that a client's certificate names; None: a reserved name, which no certificate gives."""
+    name = certified_name(certificate) or ""
+    if name in RESERVED:
+        log.warning("closing %s: its certificate names %r, a reserved principal", peer, name)
+        return None
+    return name or ANONYMOUS

@@ -1,0 +1,306 @@
+"""What connections send: bytes, and slices of files that are read when they leave.
+
+Knows: how many bytes an answer has, how several become few writes, the transport they leave by, what of them is still in memory.
+Refuses to know: dialects, order, and what to do about a client that takes nothing.
+Invariant: what is given out has exactly the bytes that were announced: a file that gives fewer is a fault.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from braidlog.model.errors import StorageFault
+from braidlog.server.net.scheduler import Abandonable
+from braidlog.wire.contract import Output, Slice
+
+_COPIED_BYTES_MAX = 32 * 1024
+"""A piece up to this is copied next to its neighbours; a larger one leaves from where it is."""
+TOGETHER_BYTES = 512 * 1024
+"""Pieces leave in one call of the kernel until they have so much together: each call wakes a client that waits, which costs both
+ends more than it saves."""
+_SENT_FROM_FILE_BYTES_MIN = 64 * 1024
+"""A slice of so much is sent by the kernel, out of its own pages, where the socket takes it."""
+
+
+_PIECE_BYTES_MIN = 4 * 1024
+"""Pieces that have less than this on average are copied into one."""
+
+
+class Led(NamedTuple):
+    """A large slice of a file, and what goes before it."""
+
+    head: bytes
+    slice: Slice
+
+
+Sent = bytes | Sequence[bytes]
+"""What is written at once: bytes, or several pieces of them."""
+
+
+class Outbox:
+    """What is ready to be sent over one connection, the transport that it leaves by, and what was sent and has not left."""
+
+    __slots__ = (
+        "_has_slices", "_largest_write_bytes", "_socket", "_socket_number", "_unsent_bytes_most", "_writable", "blocked_since",
+        "bytes_out", "has_unsent", "held_bytes", "ready", "transport",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        """None: there is no connection, or it has ended."""
+        self.bytes_out = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._socket: tuple[asyncio.Transport, int] | None = None
+        """The transport of a plain socket, and the socket's descriptor."""
+        self._socket_number: int | None = None
+        """The same descriptor, while what is sent passes nobody else on its way."""
+        self._writable: asyncio.Future[None] | None = None
+        self.blocked_since: float | None = None
+        """When the transport's buffer got full; None while the client takes what is sent."""
+        self.held_bytes = 0
+        """Of answers that are not sent yet, those that wait for their turn included."""
+        self.has_unsent = False
+        self.ready: list[Output] = []
+        self._has_slices = False
+        self._largest_write_bytes = 0
+        self._unsent_bytes_most = 0
+
+    # -- the transport ---------------------------------------------------------------------------------------
+
+    def connect(self, transport: asyncio.Transport, buffer_bytes_max: int) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=buffer_bytes_max)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and transport.get_extra_info("ssl_object") is None:
+            self._socket = transport, connected.fileno()
+            self._socket_number = connected.fileno()
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the socket, as long as it is open."""
+        connected = None if self.transport is None else self.transport.get_extra_info("socket")
+        return None if connected is None or connected.fileno() < 0 else int(connected.fileno())
+
+    def speak_through(self, transport: asyncio.Transport) -> None:
+        """Write to this transport from now on: an observer puts its own before the socket's, and takes it away again."""
+        self.transport = transport
+        self._socket_number = self._socket[1] if self._socket is not None and self._socket[0] is transport else None
+
+    def disconnect(self) -> None:
+        """The connection has ended: nothing of it is kept but how many bytes were sent."""
+        self.transport = None
+        self.unblock()
+        self._forget()
+
+    def block(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The client takes nothing: who pushes waits."""
+        self.blocked_since = loop.time()
+        self._writable = Abandonable(loop=loop)
+
+    def unblock(self) -> None:
+        self.blocked_since = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._writable is not None
+
+    async def writable(self) -> None:
+        """Return when the client takes something, or has gone."""
+        while self._writable is not None:
+            await self._writable
+
+    # -- what is ready ---------------------------------------------------------------------------------------
+
+    def hold(self, output: Output) -> int:
+        """Count it from now on; its size. What it has in files counts too: it is in memory once it leaves."""
+        size = len(output) if isinstance(output, bytes) else size_of(output)
+        self.held_bytes += size
+        return size
+
+    def add(self, output: Output) -> None:
+        """It leaves next, after what was added before."""
+        self.ready.append(output)
+        if type(output) is not bytes:
+            self._has_slices = True
+
+    def add_pieces(self, answers: list[bytes], size: int) -> None:
+        """They leave next, and have `size` bytes together."""
+        self.ready += answers
+        self.held_bytes += size
+
+    def clear(self) -> None:
+        self.ready.clear()
+
+    def take(self) -> Iterable[Sent | Led]:
+        """Everything that is ready, in few pieces; what was taken is held no more."""
+        ready, self.ready = self.ready, []
+        if self._has_slices:
+            self._has_slices = False
+            return self._written(ready)
+        pieces: list[bytes] = ready  # type: ignore[assignment]  # no slices
+        size = sum(map(len, pieces))
+        self.held_bytes -= size
+        if len(pieces) == 1:
+            return (pieces[0],)
+        return (pieces if size > len(pieces) * _PIECE_BYTES_MIN else b"".join(pieces),)
+
+    def _written(self, ready: list[Output]) -> Iterator[Sent | Led]:
+        for data in writes(ready):
+            self.held_bytes -= len(data.head) + data.slice.size if isinstance(data, Led) else _bytes_of(data)
+            yield data
+
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def flush(self, transport: asyncio.Transport, unsent_bytes_max: int) -> bool:
+        """Write what is ready; False if the client has not taken `unsent_bytes_max` and more of what was written before."""
+        for data in self.take():
+            if self.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
+                return False
+            if isinstance(data, Led):
+                self._send_led(transport, data)
+            else:
+                self.send(transport, data)
+        return True
+
+    def send(self, transport: asyncio.Transport, data: Sent) -> None:
+        """Write it. Of several pieces all are kept in memory until the last one has left."""
+        size = _bytes_of(data)
+        if self.has_unsent and transport.get_write_buffer_size():
+            self._unsent_bytes_most += size
+            self._largest_write_bytes = max(size, self._largest_write_bytes)
+        else:
+            self._unsent_bytes_most = self._largest_write_bytes = size
+        if isinstance(data, bytes):
+            transport.write(data)
+        else:
+            transport.writelines(data)
+        self.has_unsent = transport.get_write_buffer_size() > 0
+        self.bytes_out += size
+
+    def _send_led(self, transport: asyncio.Transport, led: Led) -> None:
+        """Out of the file, as far as the socket takes it now; what is left is read and waits like everything else."""
+        head, sent = led.head, 0
+        if self._socket_number is not None and not transport.get_write_buffer_size():
+            sent = send_from_file(self._socket_number, led)
+            self.bytes_out += sent
+        if sent < len(head):
+            self.send(transport, head[sent:])
+            sent = len(head)
+        if sent < len(head) + led.slice.size:
+            self.send(transport, read_slice(led.slice, sent - len(head)))
+
+    def write(self, transport: asyncio.Transport, data: bytes) -> bool:
+        """Write while nothing is ready and nothing waits; whether all of it has left."""
+        transport.write(data)
+        self.bytes_out += len(data)
+        if not transport.get_write_buffer_size():
+            return True
+        self._unsent_bytes_most = self._largest_write_bytes = len(data)
+        self.has_unsent = True
+        return False
+
+    def bytes_kept(self) -> int:
+        """What is in memory: of answers in line, and of answers that were not taken."""
+        unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
+        if unsent:
+            # Of a write that has left in part, that part is kept too, until the rest has left.
+            unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
+        return self.held_bytes + unsent
+
+
+def size_of(output: Output) -> int:
+    if isinstance(output, bytes):
+        return len(output)
+    return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in output)
+
+
+def _bytes_of(data: Sent) -> int:
+    return len(data) if isinstance(data, bytes) else sum(map(len, data))
+
+
+def writes(outputs: Sequence[Output]) -> Iterator[Sent | Led]:
+    """The bytes of all outputs in their order, in few writes; of large slices, where they are."""
+    run: list[bytes] = []
+    """Small pieces, which follow those of `together`."""
+    together: list[bytes] = []
+    size = 0
+    for piece in _pieces(outputs):
+        if not isinstance(piece, bytes):
+            if together:
+                yield together
+                together, size = [], 0
+            yield Led(b"".join(run), piece)
+            run = []
+        elif len(piece) <= _COPIED_BYTES_MAX:
+            run.append(piece)
+        else:
+            together += (b"".join(run), piece) if run else (piece,)
+            run = []
+            size += len(piece)
+            if size >= TOGETHER_BYTES:
+                yield together
+                together, size = [], 0
+    if together:
+        yield [*together, b"".join(run)] if run else together
+    elif run:
+        yield run[0] if len(run) == 1 else b"".join(run)
+
+
+def _pieces(outputs: Sequence[Output]) -> Iterator[bytes | Slice]:
+    """Of all outputs, small slices read; none before it is asked for."""
+    for output in outputs:
+        if isinstance(output, bytes):
+            yield output
+            continue
+        for piece in output:
+            if isinstance(piece, bytes) or (piece.size >= _SENT_FROM_FILE_BYTES_MIN and piece.source is not None):
+                yield piece
+            else:
+                yield read_slice(piece)
+
+
+def read_slice(piece: Slice, start: int = 0) -> bytes:
+    data = piece.read(start)
+    if len(data) != piece.size - start:
+        raise StorageFault(f"a slice of {piece.size} bytes gave {start + len(data)}")
+    return data
+
+
+def send_from_file(number: int, led: Led) -> int:
+    """Send as much as the socket `number` takes at once, in which nothing waits to be sent; how many bytes that was.
+
+    Whatever is in the way of more (a full socket, a client that is gone, a file that cannot be read or has become shorter) is for
+    whoever sends the rest as bytes to find.
+    """
+    assert led.slice.source is not None, "asked of slices that have one"
+    descriptor, position = led.slice.source
+    head_bytes, end = len(led.head), len(led.head) + led.slice.size
+    sent = 0
+    try:
+        if head_bytes:
+            sent = _send_more(number, led.head)
+        while head_bytes <= sent < end:
+            count = os.sendfile(number, descriptor, position + sent - head_bytes, end - sent)
+            if not count:
+                break
+            sent += count
+    except OSError:
+        pass
+    return sent
+
+
+def _send_more(number: int, data: bytes) -> int:
+    """Bytes that others follow at once: the kernel waits for them, to make one packet of both."""
+    # Named as a kind that costs no question; it is somebody else's, and stays so.
+    borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=number)
+    try:
+        return borrowed.send(data, socket.MSG_MORE | socket.MSG_DONTWAIT)
+    finally:
+        borrowed.detach()

@@ -1,0 +1,68 @@
+"""Room on the disk that producers may not take: what is left is for groups, transactions, deletes and the node itself.
+
+Knows: how much is free, and how much must be. Refuses to know: who is refused, and in which words.
+Invariant: it asks the disk beside the loop; a disk that does not answer changes nothing.
+"""
+
+import errno
+import logging
+import os
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from braidlog.model.errors import StorageFault
+from braidlog.model.runtime.runtime import World
+
+log = logging.getLogger("braidlog.disk")
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Refusing(Protocol):
+    """A service that takes data, or says why not."""
+
+    no_room: StorageFault | None
+
+
+def free_bytes(folder: str) -> int:
+    room = os.statvfs(folder)
+    return room.f_bavail * room.f_frsize
+
+
+class DiskReserve:
+    """Look every `LOOK_SECONDS`; tell the services when there is too little, and when there is enough again."""
+
+    def __init__(self, free: Callable[[], int], reserve_bytes: int, world: World, services: list[Refusing]) -> None:
+        self._free = free
+        self._reserve_bytes = reserve_bytes
+        self._world = world
+        self._services = services
+        self._is_low = False
+
+    async def look(self) -> None:
+        try:
+            free = await self._world.blocking(self._free)
+        except OSError as error:
+            log.warning("how much room the disk has cannot be told: %s", error.strerror or error)
+            return
+        is_low = free < self._reserve_bytes
+        if is_low == self._is_low:
+            return
+        self._is_low = is_low
+        if is_low:
+            log.error(
+                "%d bytes are free on the disk, fewer than disk_reserve_bytes = %d: no records and keys are taken until there "
+                "is room; groups, transactions and deletes go on",
+                free,
+                self._reserve_bytes,
+            )
+        else:
+            log.warning("%d bytes are free on the disk again: records and keys are taken", free)
+        for service in self._services:
+            service.no_room = _low() if is_low else None
+
+
+def _low() -> StorageFault:
+    fault = StorageFault("the disk is nearly full: what is left of it is kept for the node itself")
+    fault.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    return fault

@@ -1,0 +1,1 @@
+"""Pipelines on Spark Declarative Pipelines: definitions, the engine that runs them, backfill."""

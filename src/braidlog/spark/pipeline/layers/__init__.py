@@ -1,0 +1,1 @@
+"""The layers of a pipeline: bronze records, silver rows, gold aggregates, and checks on them."""

@@ -1,0 +1,1 @@
+"""Replay and backfill of a pipeline on Structured Streaming."""

@@ -1,0 +1,141 @@
+"""Backfill: a range of the log that the tables lack is put into them, beside the stream and without touching its checkpoints.
+
+Knows: what a range is, and what tables hold already. Refuses to know: topics and keys: a stream's readers are not told old news.
+Invariants: a row that a table has is not added again, so that a backfill can be repeated; what the stream has not read yet is
+left to it; windows are added only if the stream has closed them, and those that are there stay as they are.
+"""
+
+from typing import Final
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from braidlog.spark.pipeline.checkpoints import Offsets, position
+from braidlog.spark.pipeline.config import refusal
+from braidlog.spark.pipeline.layers import gold, records, tables
+from braidlog.spark.pipeline.layers.expectations import watched
+from braidlog.spark.pipeline.ledger import Generation
+from braidlog.spark.pipeline.project import Project
+from braidlog.spark.pipeline.replay.replay import position_options
+from braidlog.spark.pipeline.stage_runner import Runner
+from braidlog.spark.pipeline.status import status
+
+NOT_RUN: Final = "the pipeline has not run yet: `braid pipeline run --once` reads all there is"
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """How many rows each table got; and, of sums such as windows, how many of the range were there already."""
+
+    records: int
+    added: dict[str, int]
+    kept: dict[str, int]
+
+    def sentences(self, would: str) -> list[str]:
+        listed = ", ".join(f"{count} to {name}" for name, count in self.added.items())
+        said = [f"{self.records} records in the range", f"{would}added: {listed}"]
+        said += [
+            f"{count} rows of {name} are there already and stay as they are; `braid pipeline replay` sums them up anew"
+            for name, count in self.kept.items()
+            if count
+        ]
+        return said
+
+
+def check(project: Project, ends: Offsets) -> None:
+    """Rows on their way between layers would come twice: refused until they have arrived."""
+    for table in ("silver", "windows"):
+        if table in project.pipeline.tables.upsert:
+            raise refusal(
+                f"table {table} has one row for each key ([tables.upsert]), and older ones are not put under newer ones; "
+                "`braid pipeline replay --from TIME` makes it anew from there on"
+            )
+    for stage in status(project, ends).stages:
+        if stage.stage == "bronze" and stage.batch < 0:
+            raise refusal(NOT_RUN)
+        if stage.stage == "silver-table" and stage.lag:
+            raise refusal(f"{stage.lag} rows are on their way to table silver: `braid pipeline run --once` first")
+
+
+def backfill(
+    runner: Runner, project: Project, generation: Generation, start: str, end: str, ends: Offsets, *, dry_run: bool
+) -> Filled:
+    """Put the records of [start, end) into bronze, silver and windows, as far as they are not there."""
+    raw = read_range(runner.spark, project, start, end, ends).cache()
+    try:
+        bronze = _missing(
+            records.as_it_came(raw.where(was_read(project, "bronze", generation))),
+            tables.read(runner.spark, project, "bronze", raw.select(*records.as_it_came(raw).columns).schema),
+            records.PLACE,
+        ).cache()
+        silver_stage = next(stage for stage in runner.stages if stage.name == "silver")
+        rows = runner.layers.silver_rows(raw.where(was_read(project, "silver", generation)))
+        rows = watched(rows, silver_stage.expectations).cache()
+        silver = _missing(
+            rows,
+            tables.read(runner.spark, project, "silver", runner.layers.silver_schema),
+            ("_id",),
+        ).cache()
+        counted = raw.count()
+        added = {"bronze": bronze.count(), "silver": silver.count()}
+        if not dry_run:
+            tables.append(bronze, project, "bronze")
+            tables.append(silver, project, "silver")
+        windows, kept = _windows(runner, project, generation, rows, silver if dry_run else None)
+        return Filled(counted, {**added, "windows": windows}, {"windows": kept})
+    finally:
+        runner.spark.catalog.clearCache()
+
+
+def read_range(spark: SparkSession, project: Project, start: str, end: str, ends: Offsets) -> DataFrame:
+    """The records of the source topics in [start, end)."""
+    found = {topic: ends[topic] for topic in project.source.topics}
+    options = {
+        "servers": project.source.servers,
+        "subscribe": ",".join(project.source.topics),
+        "includeHeaders": "true",
+        **position_options(found, start, "starting"),
+        **position_options(found, end, "ending"),
+    }
+    return spark.read.format("braidlog").options(**options).load()
+
+
+def was_read(project: Project, stage: str, generation: Generation) -> Column:
+    """What a stage's stream has behind it; the rest is its own to write."""
+    read = position(project.checkpoint(stage, generation.of(stage))).offsets
+    found = f.lit(False)  # noqa: FBT003 - a literal
+    for topic, partitions in read.items():
+        for number, offset in partitions.items():
+            here = (f.col("topic") == topic) & (f.col("partition") == number) & (f.col("offset") < offset)
+            found = found | here
+    return found
+
+
+def _missing(rows: DataFrame, table: DataFrame, by: tuple[str, ...]) -> DataFrame:
+    return rows.join(table.select(*by).distinct(), list(by), "left_anti").select(*rows.columns)
+
+
+def _windows(
+    runner: Runner, project: Project, generation: Generation, ranged: DataFrame, planned: DataFrame | None
+) -> tuple[int, int]:
+    """Windows that the rows of the range belong to, out of all rows of silver; how many were added and how many were there. Not
+    those of the rows that were added: whoever was killed after that adds none when it is repeated. `planned`: rows that are not
+    added, but would be."""
+    settings = project.pipeline.gold.windows
+    if settings is None:
+        return 0, 0
+    table = tables.read(runner.spark, project, "silver", runner.layers.silver_schema)
+    rows = table if planned is None else table.unionByName(planned)
+    closed_ms = position(project.checkpoint("windows", generation.of("windows"))).watermark_ms
+    by = ("window_start", *settings.by)
+    touched = gold.windows(ranged, settings).select("window_start").distinct()
+    summed = gold.windows(rows, settings).join(touched, "window_start", "left_semi")
+    closed = summed.where(f.unix_millis("window_end") <= closed_ms)
+    there = tables.read(runner.spark, project, "windows", runner.layers.windows_schema())
+    # Groups may be null, and null is equal to nothing.
+    same = [there[f"{name}"].eqNullSafe(closed[name]) for name in by]
+    new = closed.join(there, same, "left_anti").cache()
+    count, all_closed = new.count(), closed.count()
+    if planned is None and count:
+        tables.append(new, project, "windows")
+    return count, all_closed - count

@@ -1,0 +1,1 @@
+"""Remove old records: by key (compaction), by age and by size (retention)."""

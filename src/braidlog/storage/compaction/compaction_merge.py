@@ -1,0 +1,190 @@
+"""Write closed segments anew with the last record of each key: what a compaction computes.
+
+Knows: keys, tombstones, aborted records, files that a plan names. Refuses to know: the log in use, locks, how the new files take
+their place. Invariant: records without a key, markers, and what is newer than the map are kept as they are; a batch whose
+checksum does not hold is never copied; nothing is written but `.cleaned` files.
+
+Two passes over the files: one learns the last offset of each key in what was appended since the last compaction; one writes new
+segments, as many old ones in each as fit. Memory is bounded by `keys_max`: when the map is full only the part it has seen is
+rewritten, and the next compaction goes on from there.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from braidlog.codec.batch.kernel import scan_keys
+from braidlog.codec.batch.records import read_section, select_batch
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.storage.compaction.segment_swap import SegmentRewriter
+from braidlog.storage.files import Disk
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.segment.batch_scan import BadBatch, Found, walk
+from braidlog.storage.segment.segment_files import DATA_START, Identity, SegmentHead
+from braidlog.storage.state.partition_state import EpochHistory
+from braidlog.storage.state.transaction_index import Aborted
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A segment that is rewritten."""
+
+    path: str
+    base_offset: int
+    next_offset: int
+    end: int
+    generation: int
+    created_ms: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end - DATA_START
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """All that is to be known of a partition to rewrite its segments: may travel to another process."""
+
+    folder: str
+    topic_id: bytes
+    partition: int
+    sources: list[Source]
+    epochs: list[tuple[int, int]]
+    pinned: list[int]
+    """Batches that stay, empty if need be: a producer's retry is recognised by them."""
+    aborted: list[Aborted]
+    cleaned_before: int
+    now_ms: int
+    keys_max: int
+    segment_bytes: int
+    index_interval_bytes: int
+    delete_retention_ms: int
+    tombstone_limit: int
+    """A tombstone above it stays: a replica that has not seen it would keep what it deletes."""
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    """A new segment that is whole and durable beside its place; none if `segments` is 0."""
+
+    segments: int = 0
+    """How many it is to replace."""
+    size_bytes: int = 0
+    max_timestamp_ms: int = 0
+    records_removed: int = 0
+    damaged: int | None = None
+    """Nothing was written: there is no whole batch at this offset."""
+
+
+class KeyRewriting:
+    """The rewriting of one plan."""
+
+    def __init__(self, disk: Disk, plan: Plan) -> None:
+        self._disk = disk
+        self._plan = plan
+        self._epochs = EpochHistory(plan.epochs)
+        self._pinned = set(plan.pinned)
+        self._latest: dict[bytes, int] = {}
+        self._learned: int | None = None
+        self._aborted: dict[int, list[Aborted]] = {}
+        for txn in plan.aborted:
+            self._aborted.setdefault(txn.producer_id, []).append(txn)
+
+    def write(self, first: int) -> Rewritten:
+        """One new segment for those from number `first` on, as many as fit into one; for none where nothing is new."""
+        try:
+            if self._learned is None:
+                self._learned = self._learn()
+            return self._write(first, self._learned)
+        except BadBatch as bad:
+            return Rewritten(damaged=bad.offset)
+
+    def _batches(self, source: Source) -> Iterator[Found]:
+        file = self._disk.open(source.path, writable=False)
+        try:
+            yield from walk(file, DATA_START, source.end, source.base_offset, epochs=self._epochs)
+        finally:
+            file.close()
+
+    def _learn(self) -> int:
+        """Fill the map from what is new; return how many segments it covers, 0 if nothing is new."""
+        learned = 0
+        for number, source in enumerate(self._plan.sources):
+            if source.next_offset <= self._plan.cleaned_before:
+                continue
+            for found in self._batches(source):
+                if found.header.record_count and not found.header.is_control and not self._is_aborted(found):
+                    self._latest.update((key, offset) for offset, key, _ in _keys(found) if key is not None)
+            learned = number + 1
+            if len(self._latest) >= self._plan.keys_max:
+                break
+        return learned
+
+    def _is_aborted(self, found: Found) -> bool:
+        header = found.header
+        if not header.is_transactional:
+            return False
+        return any(txn.covers(header) for txn in self._aborted.get(header.producer_id, ()))
+
+    def _write(self, first: int, end: int) -> Rewritten:
+        if first >= end:
+            return Rewritten()
+        rewriter = self._begin(self._plan.sources[first])
+        taken = removed = 0
+        try:
+            for source in self._plan.sources[first:end]:
+                if taken and rewriter.size + source.size_bytes > self._plan.segment_bytes:
+                    break
+                for found in self._batches(source):
+                    removed += self._copy(found, rewriter)
+                taken += 1
+        except BaseException:
+            rewriter.abandon()
+            raise
+        new = rewriter.write()
+        new.retire()
+        return Rewritten(taken, new.data_bytes, new.max_timestamp_ms, removed)
+
+    def _begin(self, source: Source) -> SegmentRewriter:
+        identity = Identity(self._plan.topic_id, self._plan.partition)
+        head = SegmentHead(identity, source.base_offset, source.created_ms, source.generation + 1)
+        return SegmentRewriter(
+            self._disk, self._plan.folder, head, FilePool(self._disk), self._plan.index_interval_bytes
+        )
+
+    def _copy(self, found: Found, rewriter: SegmentRewriter) -> int:
+        """Carry over what stays of one batch; return how many records do not."""
+        header = found.header
+        batch = found.window[found.at : found.at + header.size_bytes]
+        if header.is_control:
+            rewriter.keep(batch)
+            return 0
+        keep = self._choose(found) if header.record_count else []
+        kept = sum(keep)
+        if kept and kept == header.record_count:
+            rewriter.keep(batch)
+        elif kept or header.base_offset in self._pinned:
+            rewriter.keep(select_batch(batch, 0, header, keep, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX))
+        else:
+            rewriter.skip(header.next_offset, header.leader_epoch, header.max_timestamp)
+        return header.record_count - kept
+
+    def _choose(self, found: Found) -> list[bool]:
+        if self._is_aborted(found):
+            return [False] * found.header.record_count
+        expired = self._plan.now_ms - found.header.max_timestamp > self._plan.delete_retention_ms
+        drop_tombstones = expired and found.header.next_offset <= droppable_end(self._plan)
+        return [
+            key is None or (self._latest.get(key, -1) <= offset and not (is_tombstone and drop_tombstones))
+            for offset, key, is_tombstone in _keys(found)
+        ]
+
+
+def droppable_end(plan: Plan) -> int:
+    """Below it a tombstone has done its work here, and everywhere else."""
+    return min(plan.cleaned_before, plan.tombstone_limit)
+
+
+def _keys(found: Found) -> list[tuple[int, bytes | None, bool]]:
+    """(offset, key, is a tombstone) of each record."""
+    header = found.header
+    section = read_section(found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+    scanned = scan_keys(section, header.record_count, header.last_offset_delta)
+    return [(header.base_offset + delta, key, is_null) for delta, key, is_null in scanned]

@@ -1,0 +1,1 @@
+"""The data folder of a node: its lock and identity, the topics in it, snapshots of it, quarantined files."""

@@ -1,0 +1,509 @@
+"""A data folder: who owns it, which topics it holds, where each lives.
+
+Knows: the layout below. Refuses to know: records, and what a partition does with its own folder.
+Invariant: a topic is there entirely or not at all: it is built beside its place and renamed into it, and renamed away before
+it is taken apart. A name never becomes a path; folders are numbered.
+
+    <folder>/LOCK                         held by the one process that owns the folder
+             folder.a folder.b            identity and format of the folder
+             cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
+             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly (cluster/start_record.py)
+             epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/state/leader_epoch_file.py), if there were any
+             topics/00000001/topic.a .b   name, id, settings, partitions
+                            /0000/        partition 0 (storage/log/partition_log.py), if it is held here
+                            /0000/*.damaged   of a copy that was given up for another node's (storage/recovery/log_reset.py): never removed
+                            /0000.<time>.damaged   one that could not be opened, and was copied anew: never removed
+                            /0000.gone    one that is held no more: removed at the latest when the folder is opened
+             topics/00000002.new          a creation that was never finished: removed when the folder is opened
+             topics/00000003.gone         a deletion that was never finished: likewise
+             topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
+             quarantine/                  damaged bytes that a repair took out, with a report beside them
+             cut/                         files that a back-up copies (storage/folder/folder_snapshot.py): removed when a node opens the folder
+"""
+
+import contextlib
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import msgspec
+
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.model.names import check_topic_name
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.compaction.compaction import Rewriter
+from braidlog.storage.compaction.compaction_merge import KeyRewriting
+from braidlog.storage.files import Disk, join, parent
+from braidlog.storage.log.partition_log import PartitionLog, create_partition
+from braidlog.storage.open_files import OPEN_FILES_MAX, FilePool
+from braidlog.storage.recovery.clean_shutdown import Rest, read_rest
+from braidlog.storage.segment.segment_files import DAMAGED, Identity, is_damaged_copy
+from braidlog.storage.state.leader_epoch_file import BegunEpochs
+from braidlog.storage.state.partition_state import EpochHistory
+from braidlog.storage.two_copy_file import SlotPair, load_newest
+
+FOLDER_MAGIC = b"BRAIDFLD"
+FORMAT = 1
+
+
+class FolderIdentity(msgspec.Struct, frozen=True):
+    folder_id: str
+    format: int
+    internal_topics: tuple[str, ...] = ()
+    """Topics that a node has made for itself: one of these that is not there was lost."""
+    cluster: str = ""
+    """The cluster whose metadata this folder follows; empty: its own."""
+
+
+def unreadable(identity: FolderIdentity) -> str | None:
+    """Why this version leaves a folder alone, if it has to: whatever it cannot read in there has a format of its own."""
+    if identity.format == FORMAT:
+        return None
+    if identity.format > FORMAT:
+        return (
+            f"a later version of braidlog has written to it (folder format {identity.format}, this version reads {FORMAT}): "
+            "start that version again, or restore a back-up made before the upgrade; nothing was changed"
+        )
+    return f"its format is {identity.format}, and this version reads {FORMAT}"
+
+
+TOPIC_MAGIC = b"BRAIDTOP"
+_NEW = ".new"
+_GONE = ".gone"
+STRAY = ".stray"
+
+
+class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a topic besides its records."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    settings: TopicSettings
+    created_ms: int
+    by_metadata: bool = False
+    """Made by a node because its metadata says so, and not by someone who used the folder without one."""
+    absent: tuple[int, ...] = ()
+    """The partitions that other nodes hold, and this folder does not."""
+
+    @property
+    def held(self) -> list[int]:
+        return [each for each in range(self.partitions) if each not in self.absent]
+
+
+class DataFolder:
+    """The topics of one folder. `read_only` looks without a lock and without changing anything."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        clock: Clock,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        open_files_max: int = OPEN_FILES_MAX,
+        rewriter: Rewriter = KeyRewriting,
+    ) -> None:
+        """`rewriter` computes compactions."""
+        self._disk = disk
+        self._clock = clock
+        self._read_only = read_only
+        self.path = path
+        self.pool = FilePool(disk, open_files_max)
+        self.rewriter = rewriter
+        self.notes: list[str] = []
+        self.broken_topics: dict[str, str] = {}
+        self._topics: dict[str, tuple[str, TopicMeta]] = {}
+        self._fault: StorageFault | None = None
+        if not disk.exists(join(path, "folder.a")) and not disk.exists(join(path, "folder.b")):
+            if not create or read_only:
+                raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
+            self._refuse_strangers()
+            self._make_folders(path)
+        self._lock = None if read_only else disk.lock(join(path, "LOCK"))
+        try:
+            self.identity = self._open_identity()
+            self._open_topics()
+            ids = {bytes.fromhex(meta.topic_id) for _, meta in self._topics.values()}
+            self._begun = BegunEpochs(disk, path, None if self.broken_topics else ids)
+            self.notes += [f"{name}: {fault}; the other one is used" for name, fault in self._begun.faults.items()]
+        except BaseException:
+            self.release()
+            raise
+
+    @property
+    def disk(self) -> Disk:
+        """Where the folder is: for what is kept in it beside the topics."""
+        return self._disk
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    # -- opening ---------------------------------------------------------------------------------------------
+
+    def _make_folders(self, path: str) -> None:
+        """Make the folder and those above it, each one durable in the one that holds it.
+
+        The deepest one that is there may have been made by a process that was killed before it could sync its name.
+        """
+        if not self._disk.exists(path):
+            self._make_folders(parent(path))
+            self._disk.make_folder(path)
+        self._disk.sync_folder(parent(path))
+
+    def _refuse_strangers(self) -> None:
+        """A folder with other things in it is probably a mistyped path, not a place for a log."""
+        if self._disk.exists(self.path):
+            others = [name for name in self._disk.names(self.path) if name not in ("LOCK", "topics")]
+            if others:
+                raise BrokerError(
+                    Reason.FOLDER_NOT_FOUND,
+                    f"{self.path} holds other things ({', '.join(others[:3])}) and is not a braidlog data folder",
+                )
+
+    def _open_identity(self) -> FolderIdentity:
+        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        found = slots.load()
+        self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
+        if not found and (len(slots.faults) > 1 or self._has_topics()):
+            why = "; ".join(self.notes) or "both descriptions are missing"
+            raise StorageFault(
+                f"its identity is lost; it holds topics and does not say whose they are: {why}", self.path
+            )
+        if not found and self._read_only:
+            raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path} was never finished and holds nothing")
+        if not found:
+            identity = FolderIdentity(uuid.uuid4().hex, FORMAT)
+            self._disk.make_folder(join(self.path, "topics"))
+            slots.save(msgspec.json.encode(identity), copies=2)
+            self._disk.sync_folder(self.path)
+            return identity
+        identity = msgspec.json.decode(found[0].payload, type=FolderIdentity)
+        if (unread := unreadable(identity)) is not None:
+            raise StorageFault(unread, self.path)
+        if not self._read_only:
+            self._disk.make_folder(join(self.path, "topics"))
+            slots.even_out(found)
+        return identity
+
+    def remember_internal(self, name: str) -> None:
+        """A node is about to write to a topic of its own: from now on it is missed if it is not there."""
+        self._keep_internal({*self.identity.internal_topics, name})
+
+    def forget_internal(self, name: str) -> None:
+        """The loss of an internal topic is accepted: the next start makes an empty one."""
+        self._keep_internal({*self.identity.internal_topics} - {name})
+
+    def join_cluster(self, cluster: str) -> None:
+        """From now on this folder follows the metadata of that cluster and no other."""
+        self._keep_identity(msgspec.structs.replace(self.identity, cluster=cluster))
+
+    def _keep_internal(self, names: set[str]) -> None:
+        self._keep_identity(msgspec.structs.replace(self.identity, internal_topics=tuple(sorted(names))))
+
+    def _keep_identity(self, identity: FolderIdentity) -> None:
+        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        slots.load()
+        slots.save(msgspec.json.encode(identity), copies=2)
+        self.identity = identity
+
+    def _has_topics(self) -> bool:
+        """A folder whose creation was interrupted has none; one that lost its description may not be made anew over them."""
+        shelf = join(self.path, "topics")
+        return self._disk.exists(shelf) and bool(self._disk.names(shelf))
+
+    def _open_topics(self) -> None:
+        shelf = join(self.path, "topics")
+        if not self._read_only:
+            # A process that was killed may have left names that are seen and not durable: what is built on them must be.
+            self._disk.sync_folder(shelf)
+        for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
+            if name.endswith(STRAY):
+                self.notes.append(f"topics/{name}: set aside, for the metadata of this folder does not know it")
+            elif name.endswith((_NEW, _GONE)):
+                self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
+                if not self._read_only:
+                    self._remove_tree(join(shelf, name))
+            else:
+                self._open_topic(join(shelf, name), name)
+
+    def _open_topic(self, folder: str, name: str) -> None:
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        try:
+            payload = load_newest(slots, f"topics/{name}", read_only=self._read_only)
+            meta = msgspec.json.decode(payload, type=TopicMeta)
+        except (StorageFault, msgspec.MsgspecError) as fault:
+            self.broken_topics[name] = str(fault)  # the other topics are still good; this one says so when asked for
+            return
+        self.notes += [f"topics/{name}/{file}: {fault}; the other one is used" for file, fault in slots.faults.items()]
+        self._topics[meta.name] = (folder, meta)
+        if not self._read_only:
+            for each in meta.absent:  # what a crash left of making it, or of removing it
+                self._remove_partition(join(folder, f"{each:04d}"))
+
+    # -- topics ----------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[TopicMeta]:
+        return [meta for _, (_, meta) in sorted(self._topics.items())]
+
+    def find(self, name: str) -> TopicMeta | None:
+        found = self._topics.get(name)
+        return None if found is None else found[1]
+
+    def topic(self, name: str) -> TopicMeta:
+        return self._find(name)[1]
+
+    def _find(self, name: str) -> tuple[str, TopicMeta]:
+        found = self._topics.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._topics)[:5])
+            hint = f"; there are: {known}" if known else "; there are none yet"
+            if self.broken_topics:
+                faults = "; ".join(self.broken_topics.values())
+                hint += f"; {len(self.broken_topics)} cannot be opened, it may be one of them: {faults}"
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name[:60]!r} does not exist{hint}")
+        return found
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int,
+        settings: TopicSettings,
+        *,
+        topic_id: str | None = None,
+        created_ms: int | None = None,
+        absent: Collection[int] = (),
+    ) -> TopicMeta:
+        """Make a topic, with a folder for each partition but those that are `absent`: other nodes hold them."""
+        check_topic_name(name)
+        _check_partitions(partitions)
+        if self._fault is not None:
+            raise self._fault.again()
+        if name in self._topics:
+            raise BrokerError(Reason.TOPIC_EXISTS, f"topic {name!r} exists")
+        meta = TopicMeta(
+            name=name,
+            topic_id=topic_id or uuid.uuid4().hex,
+            partitions=partitions,
+            settings=settings,
+            created_ms=self._clock.now_ms() if created_ms is None else created_ms,
+            by_metadata=topic_id is not None,
+            absent=tuple(sorted(absent)),
+        )
+        shelf = join(self.path, "topics")
+        taken = (name.partition(".")[0] for name in self._disk.names(shelf))
+        number = 1 + max((int(name) for name in taken if name.isascii() and name.isdigit()), default=0)
+        building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
+        try:
+            self._disk.make_folder(building)
+            for partition in meta.held:
+                self._create_partition(join(building, f"{partition:04d}"), meta, partition)
+            self._save_meta(building, meta)
+            self._disk.sync_folder(building)
+        except StorageFault:
+            with contextlib.suppress(
+                StorageFault
+            ):  # the first fault is the one to tell; the rest goes at the next opening
+                self._remove_tree(building)
+            raise
+        with self._no_way_back():
+            self._disk.rename(building, folder)
+            self._disk.sync_folder(shelf)
+        self._topics[name] = (folder, meta)
+        return meta
+
+    @contextlib.contextmanager
+    def _no_way_back(self) -> Iterator[None]:
+        """A change of topics' names that fails half-way leaves it open which names are durable: change no more of them."""
+        try:
+            yield
+        except StorageFault as fault:
+            self._fault = StorageFault(f"topics cannot be made or deleted until the folder is opened again: {fault}")
+            raise
+
+    def _create_partition(self, place: str, meta: TopicMeta, partition: int) -> None:
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        now_ms, begun = self._clock.now_ms(), self._begun.latest
+        create_partition(self._disk, place, identity, meta.settings, self.pool, now_ms=now_ms, begun=begun)
+
+    def _save_meta(self, folder: str, meta: TopicMeta) -> None:
+        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        slots.load()
+        slots.save(msgspec.json.encode(meta), copies=2)
+
+    def grow_topic(self, name: str, partitions: int, *, made: int = 0, absent: Collection[int] = ()) -> TopicMeta:
+        """Add partitions, durable before the topic counts them. Of the first `made`, one that is not there was lost; those that
+        are `absent` are held by other nodes."""
+        folder, meta = self._find(name)
+        _check_partitions(partitions)
+        if partitions <= meta.partitions:
+            raise BrokerError(
+                Reason.INVALID_PARTITION_COUNT,
+                f"topic {name!r} has {meta.partitions} partitions; it can only get more",
+            )
+        added = range(meta.partitions, partitions)
+        self._add_partitions(folder, meta, [each for each in added if each >= made and each not in absent])
+        all_absent = tuple(sorted({*meta.absent, *(each for each in added if each in absent)}))
+        grown = msgspec.structs.replace(meta, partitions=partitions, absent=all_absent)
+        return self._replace_meta(name, folder, grown)
+
+    def _add_partitions(self, folder: str, meta: TopicMeta, numbers: Iterable[int]) -> None:
+        for partition in numbers:
+            place = join(folder, f"{partition:04d}")
+            if self._disk.exists(place):
+                continue  # whole and empty, left by a change that the topic's settings may or may not know of
+            if self._disk.exists(place + _NEW):
+                self._remove_tree(place + _NEW)
+            self._create_partition(place + _NEW, meta, partition)
+            self._disk.rename(place + _NEW, place)
+        self._disk.sync_folder(folder)
+
+    def hold_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
+        """Make partitions that were absent, empty; durable before the topic counts them as held."""
+        folder, meta = self._find(name)
+        self._add_partitions(folder, meta, numbers)
+        absent = tuple(each for each in meta.absent if each not in numbers)
+        return self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
+
+    def release_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
+        """Remove partitions, with all their records: other nodes hold them now, and nobody has them open here. That they are
+        absent is durable first: then nobody misses them, and what a crash leaves of them goes at the next opening."""
+        folder, meta = self._find(name)
+        absent = tuple(sorted({*meta.absent, *numbers}))
+        meta = self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
+        for each in numbers:
+            self._begun.forget(Identity(bytes.fromhex(meta.topic_id), each))
+            self._remove_partition(join(folder, f"{each:04d}"))
+        return meta
+
+    def begin_anew(self, name: str, partition: int) -> None:
+        """Make an empty partition in place of one that cannot be opened, or is lost; what is left of it is kept, once for each
+        partition. A crash in between leaves one that is lost."""
+        folder, meta = self._find(name)
+        place = join(folder, f"{partition:04d}")
+        if self._disk.exists(place):
+            self._disk.rename(place, f"{place}.{self._clock.now_ms()}{DAMAGED}")
+        self._add_partitions(folder, meta, [partition])
+        for older in [each for each in self._disk.names(folder) if is_damaged_copy(each, partition)][:-1]:
+            self._remove_tree(join(folder, older))
+
+    def _remove_partition(self, place: str) -> None:
+        """Renamed first: a half-removed one must not be taken for a partition."""
+        for unfinished in (place + _NEW, place + _GONE):
+            if self._disk.exists(unfinished):
+                self._remove_tree(unfinished)
+        if self._disk.exists(place):
+            self._disk.rename(place, place + _GONE)
+            self._disk.sync_folder(parent(place))
+            self._remove_tree(place + _GONE)
+
+    def alter_topic(self, name: str, settings: TopicSettings) -> TopicMeta:
+        folder, meta = self._find(name)
+        return self._replace_meta(name, folder, msgspec.structs.replace(meta, settings=settings))
+
+    def _replace_meta(self, name: str, folder: str, meta: TopicMeta) -> TopicMeta:
+        self._save_meta(folder, meta)
+        self._topics[name] = (folder, meta)
+        return meta
+
+    def delete_topic(self, name: str) -> None:
+        folder, _ = self._find(name)
+        if self._fault is not None:
+            raise self._fault.again()
+        del self._topics[name]
+        with self._no_way_back():
+            self._disk.rename(folder, folder + _GONE)
+            self._disk.sync_folder(join(self.path, "topics"))
+        self._remove_tree(folder + _GONE)
+
+    def set_aside(self, name: str) -> None:
+        """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
+        folder, _ = self._find(name)
+        del self._topics[name]
+        self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{STRAY}")
+        with self._no_way_back():
+            self._disk.rename(folder, folder + STRAY)
+            self._disk.sync_folder(join(self.path, "topics"))
+
+    def rest_of(self, name: str, partition: int) -> Rest | None:
+        """What a partition that was closed cleanly says without being opened; None if it has to be opened."""
+        folder, meta = self._find(name)
+        place = join(folder, f"{partition:04d}")
+        if not 0 <= partition < meta.partitions or not self._disk.exists(place):
+            return None
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        return read_rest(self._disk, place, identity, self._begun.of(identity))
+
+    def open_partition(self, name: str, partition: int) -> PartitionLog:
+        folder, meta = self._find(name)
+        if not 0 <= partition < meta.partitions:
+            raise BrokerError(
+                Reason.PARTITION_NOT_FOUND,
+                f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}",
+            )
+        if partition in meta.absent:
+            raise BrokerError(Reason.NOT_LEADER, f"partition {partition} of topic {name!r} is held by other nodes")
+        place = join(folder, f"{partition:04d}")
+        if not self._disk.exists(place):
+            raise StorageFault(
+                f"the folder of partition {partition} of topic {name!r} was made and is lost: restore it from a backup, or "
+                f"accept the loss of the topic: `braid topic delete {name}`, and create it again",
+                place,
+            )
+        identity = Identity(bytes.fromhex(meta.topic_id), partition)
+        begun = self._begun.of(identity)
+        return PartitionLog(
+            self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only, begun=begun
+        )
+
+    def begin_epochs(self, begun: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Let an epoch begin at the end of each log, durably, with one save for all: for a node that takes over many partitions,
+        or follows new leaders. Blocks; nobody appends to these logs meanwhile. One that refuses its epoch refuses all.
+        """
+        histories = [(log, _with_epoch(log, epoch)) for log, epoch in begun if log.state.epochs.latest != epoch]
+        if not histories:
+            return
+        number = self._begun.next_number()
+        try:
+            self._begun.save(number, {log.identity: history.entries() for log, history in histories})
+        except StorageFault:
+            for log, _ in histories:
+                log.doubt_epochs(number)
+            raise
+        for log, history in histories:
+            with log.lock:
+                assert history.entries()[-1][1] == log.end_offset, "the log has grown while an epoch began"
+                log.state.epochs, log.state.begun = history, number
+
+    def partition_folder(self, name: str, partition: int) -> str:
+        return join(self._find(name)[0], f"{partition:04d}")
+
+    def _remove_tree(self, folder: str) -> None:
+        for name in self._disk.names(folder):
+            path = join(folder, name)
+            if self._disk.is_folder(path):
+                self._remove_tree(path)
+            else:
+                self.pool.drop(path)
+                self._disk.remove(path)
+        self._disk.remove_folder(folder)
+
+
+def _with_epoch(log: PartitionLog, epoch: int) -> EpochHistory:
+    with log.lock:
+        log.check_writable()
+        history = EpochHistory(log.state.epochs.entries())
+        history.begin(epoch, log.end_offset)
+        return history
+
+
+def _check_partitions(partitions: int) -> None:
+    if not 1 <= partitions <= PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT,
+            f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {partitions}",
+        )

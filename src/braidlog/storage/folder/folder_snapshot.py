@@ -1,0 +1,222 @@
+"""A data folder as it was at one moment, for whoever copies it.
+
+Knows: which files make up a folder, and what may still become of each. Refuses to know: where they are copied to.
+Invariant: a cut is what `kill -9` at that moment would have left, so whatever opens after a crash opens from a cut. For that
+nobody may append while it is taken: in a node it is taken in one turn of the loop. Others may be busy on their threads all the
+same (marks, checkpoints, retention, compaction); what they change while a folder is looked at is looked at again.
+
+A file that only grows keeps a second name (a hard link) until the cut is dropped, with its size and its first bytes as they were,
+for the mark in these is written over. What is written over as a whole (slots) is kept as it was. Nothing is copied here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import Disk, Look, join, link, look, remove_tree
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, INDEX, LOG, STATE, SWAP
+from braidlog.storage.two_copy_file import unpack_slot
+
+CUT: Final = "cut"
+LISTING: Final = "listing"
+"""In the folder of a cut: its files."""
+ATTEMPTS_MAX: Final = 100
+_SLOTS = (".a", ".b")
+_GROWING = (LOG, ".wal")
+_WRITTEN_ONCE = (SWAP, INDEX, STATE, ".snapshot")
+_TOP = ("folder.a", "folder.b", "epochs.a", "epochs.b")
+_TOPICS = "topics"
+_COPY = "copy"
+_SETTLED_MS: Final = 2_000
+"""A file's time is as exact as the kernel's clock ticks, and no more."""
+
+
+class CutFile(msgspec.Struct, frozen=True):
+    """A file of a data folder at the moment of the cut: `head`, and the bytes that follow it up to `size` in the file `kept`."""
+
+    path: str
+    size: int
+    modified_ns: int
+    head: bytes = b""
+    kept: str = ""
+    """Empty if `head` is all of it."""
+    is_final: bool = False
+    """Nobody appends to it any more."""
+
+
+class _Changed(Exception):  # noqa: N818 - a finding
+    """While it was looked at."""
+
+
+class _Seen(NamedTuple):
+    """A folder that was looked at before the cut, and what it and its files were then."""
+
+    looks: dict[str, Look | None]
+    files: list[CutFile]
+
+
+class Cutting:
+    """Takes one cut of the folder at `path` into its folder `cut`, which is there and empty. `pool` has the files of its logs."""
+
+    def __init__(self, disk: Disk, path: str, pool: FilePool) -> None:
+        self._disk = disk
+        self._path = path
+        self._pool = pool
+        self._links = 0
+        self._seen: dict[str, _Seen] = {}
+        self._trusted_before_ns = 0
+        self.files: list[CutFile] = []
+
+    def prepare(self, now_ms: int) -> None:
+        """Before the cut, while others append: what nobody has touched since need not be read in the moment of the cut."""
+        self.take_topics()
+        self.files = []
+        self._trusted_before_ns = (now_ms - _SETTLED_MS) * 1_000_000
+
+    def take_topics(self) -> None:
+        """The folder's own description, and every topic; its feed of keys before the keys themselves."""
+        self._pool.drop_reserves()  # else what is appended next would stand within the size that a file has now
+        self.files += self._settled("", lambda names: [name for name in names if name in _TOP])
+        for number in self._numbered(_TOPICS, 8):
+            topic = join(_TOPICS, number)
+            found = [*self._settled(topic, lambda names: [name for name in names if name.endswith(_SLOTS)])]
+            for partition in [*self._numbered(topic, 4), _COPY]:
+                found += self._settled(join(topic, partition), _files_of)
+            if self._disk.is_folder(join(self._path, topic)):  # else it was deleted meanwhile, and its metadata say so
+                self.files += found
+
+    def take_keys(self, folder: str) -> None:
+        """The files of the key-value store; nobody writes to its log meanwhile."""
+        self.files += self._settled(folder, _files_of)
+
+    def _numbered(self, folder: str, digits: int) -> list[str]:
+        path = join(self._path, folder)
+        names = self._disk.names(path) if self._disk.is_folder(path) else []
+        return [name for name in names if len(name) == digits and name.isascii() and name.isdigit()]
+
+    def _settled(self, folder: str, choose: Callable[[Sequence[str]], list[str]]) -> list[CutFile]:
+        """What is in a folder at one moment; nothing if it is not there."""
+        path = join(self._path, folder)
+        seen = self._seen.get(folder)
+        if seen is not None and self._is_untouched(seen):
+            return seen.files
+        for _ in range(ATTEMPTS_MAX):
+            if not self._disk.is_folder(path):
+                return []
+            looks = {path: look(path)}
+            names = self._disk.names(path)
+            try:
+                found = self._files(folder, choose(names), looks)
+                if self._disk.names(path) == names:
+                    self._seen[folder] = _Seen(looks, found)
+                    return found
+            except _Changed:
+                continue
+        raise BrokerError(Reason.TIMED_OUT, f"{path} keeps changing while a cut is taken; try again")
+
+    def _is_untouched(self, seen: _Seen) -> bool:
+        """What was changed just before it was seen may have changed once more, at the same time as far as its time tells."""
+        return all(
+            was is not None and was.modified_ns < self._trusted_before_ns and look(path) == was
+            for path, was in seen.looks.items()
+        )
+
+    def _files(self, folder: str, names: Sequence[str], looks: dict[str, Look | None]) -> list[CutFile]:
+        before = {name: look(join(self._path, folder, name)) for name in names}
+        looks.update({join(self._path, folder, name): was for name, was in before.items()})
+        growing = {_last(names, suffix) for suffix in _GROWING}
+        found = [self._file(join(folder, name), was, is_final=name not in growing) for name, was in before.items()]
+        for name, was in before.items():
+            now = look(join(self._path, folder, name))
+            # A log is marked meanwhile, no more: its head was read until it held.
+            if now is None or was is None or now[:2] != was[:2] or (now != was and not name.endswith(_GROWING)):
+                raise _Changed
+        return found
+
+    def _file(self, path: str, was: Look | None, *, is_final: bool) -> CutFile:
+        if was is None:
+            raise _Changed
+        place = join(self._path, path)
+        is_log = path.endswith(_GROWING)
+        head = b""
+        if not is_log and not path.endswith(_WRITTEN_ONCE):
+            head = self._read(place, was.size)
+            if path.endswith(_SLOTS) and head and not _holds(head) and look(place) != was:
+                raise _Changed
+            return CutFile(path, len(head), was.modified_ns, head)
+        if is_log and not is_final:
+            head = self._read(place, DATA_START)
+            if head != self._read(place, DATA_START):
+                raise _Changed
+        self._links += 1
+        kept = f"{self._links:08d}"
+        if not link(place, join(self._path, CUT, kept)):
+            raise _Changed
+        return CutFile(path, was.size, was.modified_ns, head, kept, is_final)
+
+    def _read(self, place: str, size: int) -> bytes:
+        try:
+            file = self._disk.open(place, writable=False)
+        except StorageFault as fault:
+            if look(place) is None:
+                raise _Changed from fault
+            raise
+        try:
+            return file.read_at(size, 0)
+        finally:
+            file.close()
+
+
+def _files_of(names: Sequence[str]) -> list[str]:
+    """Those of a log that tell what it holds. The index of a segment that still grows is not among them: it is a hint, and made
+    from the segment."""
+    last = _last(names, LOG)
+    hint = last.removesuffix(LOG) + INDEX if last else ""
+    kinds = (*_GROWING, *_WRITTEN_ONCE)
+    return [
+        name
+        for name in names
+        if name != hint and (name.endswith(_SLOTS) or (name.endswith(kinds) and _is_numbered(name)))
+    ]
+
+
+def _is_numbered(name: str) -> bool:
+    stem = name.partition(".")[0]
+    return len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit() and name.count(".") == 1
+
+
+def _last(names: Sequence[str], suffix: str) -> str:
+    return max((name for name in names if name.endswith(suffix)), default="")
+
+
+def _holds(data: bytes) -> bool:
+    try:
+        unpack_slot(data[:8], "", data)
+    except ValueError:
+        return False
+    return True
+
+
+def make_room(disk: Disk, path: str) -> None:
+    """A folder for the files of a cut, in which none of an earlier one is left."""
+    drop_cut(disk, path)
+    disk.make_folder(join(path, CUT))
+
+
+def write_listing(disk: Disk, path: str, files: list[CutFile]) -> str:
+    """Whoever copies it reads this first; where the cut is."""
+    file = disk.create(join(path, CUT, LISTING))
+    try:
+        file.write_at(msgspec.msgpack.encode(files), 0)
+    finally:
+        file.close()
+    return join(path, CUT)
+
+
+def drop_cut(disk: Disk, path: str) -> None:
+    """What it kept goes, unless it is in use."""
+    if disk.is_folder(join(path, CUT)):
+        remove_tree(disk, join(path, CUT))

@@ -1,0 +1,222 @@
+"""What of a partition is durable, the sync and the checkpoint that make it so, and the locks under which this is done.
+
+Knows: the durable offset, what was appended since, the order of the locks, the fault that stopped the partition. Refuses to know:
+batches, when to flush.
+Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final: after
+it nothing is acknowledged. A checkpoint or an index that finds no room is not final: records are durable without it, and the next
+sync writes all of it again. A thread that waits is woken by growth, a fault or the close.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+from braidlog.model.errors import StorageFault
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.storage.segment.preallocation import SmallSyncs
+from braidlog.storage.segment.segment import Segment, SegmentChain
+from braidlog.storage.segment.segment_files import Mark
+from braidlog.storage.state.partition_state import Checkpoints, PartitionState, StateImage
+
+
+class Gate:
+    """Locks are taken in the order of the fields, where more than one is."""
+
+    def __init__(self, folder: str, *, closed: bool) -> None:
+        self._folder = folder
+        self.upkeep = threading.RLock()
+        """Held by whoever exchanges or removes segments, from the first look to the last: a compaction must not put back
+        what a truncation took away, nor outlive a close."""
+        self.sync_lock = threading.RLock()
+        """One sync at a time."""
+        self.lock = threading.RLock()
+        self.moved = threading.Condition(self.lock)
+        self.followers = 0
+        self.fault: StorageFault | None = None
+        self.closed = closed
+
+    def fail(self, fault: StorageFault) -> None:
+        """Stop the partition: what is in memory may not be what is on the disk."""
+        with self.lock:
+            self.fault = StorageFault(
+                f"the partition stopped after a fault and must be reopened: {fault}", self._folder
+            )
+            self.moved.notify_all()
+
+    def check(self) -> None:
+        if self.fault is not None:
+            raise self.fault.again()
+
+    def wait(self, is_reached: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until `is_reached`, the close or a fault, which is raised; False if the time ran out first."""
+        with self.lock:
+            self.followers += 1
+            try:
+                moved = self.moved.wait_for(lambda: self.closed or self.fault is not None or is_reached(), timeout)
+            finally:
+                self.followers -= 1
+            self.check()
+            return moved
+
+
+class Durability:
+    """Every method but `maybe_let_go` is called with `gate.sync_lock` held: one sync at a time."""
+
+    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, checkpoints: Checkpoints) -> None:
+        self._gate = gate
+        self._chain = chain
+        self._state = state
+        self._checkpoints = checkpoints
+        self._forgotten: tuple[int, int] = (chain.active.base_offset, 0)
+        self.durable_offset = state.end_offset
+        self.unsynced_bytes = 0
+        self.since_checkpoint_bytes = 0
+        self._small_syncs = SmallSyncs()
+
+    def sync(self, upto: int | None, settings: TopicSettings, *, copies: int = 0) -> int:
+        """See `PartitionLog.sync`. A checkpoint follows every window of bytes, and this one if `copies` says so."""
+        window_bytes = settings.flush_window_bytes
+        with self._gate.lock:
+            self._gate.check()
+            if upto is not None and self.durable_offset >= upto:
+                return self.durable_offset  # somebody else's sync, while this call waited for its turn
+            if self.durable_offset == self._state.end_offset and not self._chain.pending and not copies:
+                return self.durable_offset
+            pending, active = list(self._chain.pending), self._chain.active
+            reached = active.reach()
+            size = self.unsynced_bytes
+            is_first = bool(pending) or _is_young(active)
+            due = is_first or copies or self.since_checkpoint_bytes >= window_bytes
+            image = self._state.image() if due else None
+        for segment in pending:  # first: that a segment was synced proves that all before it were
+            with self._stopping():
+                segment.sync_to_end()
+            with self._stopping_unless_full():
+                segment.seal_index()
+        with self._stopping():
+            self._chain.sync_names()
+            active.sync(reached)
+        if image is not None:
+            try:
+                with self._stopping_unless_full():
+                    self._save_synced(active, image, max(copies, 1))
+            except StorageFault:
+                if is_first or self._gate.fault is not None:
+                    raise  # nothing of a segment is acknowledged before a checkpoint tells of it: see `_is_young`
+        with self._gate.lock:
+            del self._chain.pending[: len(pending)]
+            self.durable_offset = reached.next_offset
+            if self._state.is_alone:
+                self._state.watermark = reached.next_offset
+            self.unsynced_bytes -= size
+            if settings.flush is Flush.ACK:
+                active.reserve_bytes = self._small_syncs.note(size, active.data_bytes)
+            self._gate.moved.notify_all()
+        self._let_cache_go(active, reached, window_bytes)
+        return reached.next_offset
+
+    @contextlib.contextmanager
+    def _stopping(self) -> Iterator[None]:
+        """A fault of the disk stops the partition."""
+        try:
+            yield
+        except StorageFault as fault:
+            fault.left_remains = True
+            self._gate.fail(fault)
+            raise
+
+    @contextlib.contextmanager
+    def _stopping_unless_full(self) -> Iterator[None]:
+        """The same, but for a full disk: what is written here is written again in full by whoever tries next. What was
+        appended is in the log by then."""
+        try:
+            yield
+        except StorageFault as fault:
+            fault.left_remains = True
+            if not fault.is_full:
+                self._gate.fail(fault)
+            raise
+
+    def _save_synced(self, active: Segment, image: StateImage, copies: int) -> None:
+        """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
+        with self._gate.lock:
+            count = len(active.index)
+        active.save_index(sealed=False, count=count)
+        saved = False
+        while not saved:
+            # Appends go on while this is written. If one of them saved an image meanwhile (a new epoch), look again.
+            with self._gate.lock:
+                version = self._checkpoints.version
+                image.epochs, image.begun = self._state.epochs.entries(), self._state.begun
+                image.start_offset = self._state.start_offset
+                image.watermark = self._state.watermark
+            saved = self._checkpoints.save_unless_overtaken(image, version, copies)
+        with self._gate.lock:
+            self.since_checkpoint_bytes = 0
+
+    def _let_cache_go(self, active: Segment, reached: Mark, window_bytes: int) -> None:
+        """Drop what was synced one window ago from the page cache, so that ingest does not push everything else out."""
+        base, position = self._forgotten
+        if base != active.base_offset:
+            position = 0
+        if reached.position - position >= 2 * window_bytes:
+            active.forget(position, reached.position - window_bytes - position)
+            position = reached.position - window_bytes
+        self._forgotten = (active.base_offset, position)
+
+    def maybe_let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
+        """See `Holder.maybe_let_go`. Called without a lock; both together are held by nobody who writes or syncs."""
+        if not self._gate.sync_lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._gate.lock.acquire(blocking=False):
+                return False
+            try:
+                return self._let_go(settings, settled_only=settled_only)
+            finally:
+                self._gate.lock.release()
+        finally:
+            self._gate.sync_lock.release()
+
+    def _let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
+        """After a fault there is nothing more to lose: the partition has stopped, and says why."""
+        active = self._chain.active
+        settled = active.is_settled and not self._chain.pending and self.durable_offset == self._state.end_offset
+        if not settled and self._gate.fault is None:
+            if settled_only:
+                return False
+            try:
+                self.sync(None, settings)
+                with self._stopping():
+                    active.sync_file()  # the mark too, before the file is closed
+            except StorageFault:
+                if self._gate.fault is None:
+                    return False  # no room for a checkpoint: there is something to lose
+        with contextlib.suppress(StorageFault):  # zeros may stay: nobody takes them for anything else
+            active.drop_reserve()
+        self._chain.close_active()
+        return True
+
+    def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
+        """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
+        active = self._chain.active
+        if self._state.is_alone:
+            self._state.watermark = self.durable_offset
+        with self._stopping():
+            active.save_index(sealed=False)
+            if clean_stop:
+                active.drop_reserve()
+            if not active.is_settled:
+                active.sync_file()
+            image = self._state.image(clean_stop=clean_stop)
+            image.shape = self._chain.shape(self._state.cleaned_offset) if clean_stop else None
+            self._checkpoints.save(lambda _: image, copies)
+        self.since_checkpoint_bytes = 0
+
+
+def _is_young(active: Segment) -> bool:
+    """Nothing of the active segment is durable yet: its first sync is followed by a checkpoint.
+
+    From then on a cut that takes its head cannot be mistaken for a creation that was never finished.
+    """
+    return active.mark.next_offset == active.base_offset

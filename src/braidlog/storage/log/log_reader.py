@@ -1,0 +1,219 @@
+"""Read a partition's log: find the batches at an offset or a time, and note the damage that is met on the way.
+
+Knows: which segment holds an offset, what of it was checked, how many records of a range a reader sees. Refuses to know:
+appending, what is committed.
+Invariant: a batch whose checksum does not hold is never handed out; what is damaged is said exactly, once per place.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from braidlog.codec.batch.header import CONTROL, TRANSACTIONAL
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import File
+from braidlog.storage.log.durability import Gate
+from braidlog.storage.recovery.damage import RecoveryReport
+from braidlog.storage.segment.batch_scan import BadBatch, Found, Place, steps
+from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentChain
+from braidlog.storage.state.partition_state import PartitionState
+from braidlog.storage.state.transaction_index import Aborted
+
+
+class Counted(NamedTuple):
+    """So many records are seen in the range up to `next_offset`; what is behind it is not known yet."""
+
+    records: int
+    next_offset: int
+
+
+def count_seen(places: Iterable[Place], start: int, end: int, aborted: Iterable[Aborted]) -> Counted:
+    """Of batches that follow each other, the first of which holds `start`, below `end`."""
+    ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+    hidden_upto: dict[int, int] = {}
+    records, at = 0, start
+    for place in places:
+        if place.offset >= end:
+            break
+        while ahead and ahead[-1].first_offset < place.next_offset:
+            txn = ahead.pop()
+            hidden_upto[txn.producer_id] = txn.last_offset
+        following = min(place.next_offset, end)
+        is_hidden = place.attributes & TRANSACTIONAL and place.offset <= hidden_upto.get(place.producer_id, -1)
+        if is_hidden or place.attributes & CONTROL:
+            pass
+        elif at == place.offset and following == place.next_offset:
+            records += place.records
+        elif place.records == place.next_offset - place.offset:
+            records += following - at
+        elif place.records:
+            break  # some of its records are within the range: which, only the batch itself knows
+        at = following
+    return Counted(records, at)
+
+
+_COUNT_WINDOW_BYTES = 4096
+"""Read for a header: dozens of small batches, and of a large one no more than a page."""
+
+
+class FileSlice(NamedTuple):
+    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
+
+    file: File
+    position: int
+    size: int
+    offset: int
+    next_offset: int
+
+    @property
+    def source(self) -> tuple[int, int]:
+        return self.file.fileno(), self.position
+
+    def read(self, start: int = 0) -> bytes:
+        return self.file.read_at(self.size - start, self.position + start)
+
+
+class Reader:
+    """Takes `gate.lock` itself."""
+
+    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, report: RecoveryReport) -> None:
+        self._gate = gate
+        self._damages = report.damages
+        self.renew(chain, state)
+
+    def renew(self, chain: SegmentChain, state: PartitionState) -> None:
+        """The log was opened again: who reads on reads what it is now."""
+        self._chain = chain
+        self._state = state
+
+    def slice_at(
+        self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
+    ) -> FileSlice | None:
+        """The batches from the one that holds `offset`, below `upto` (default: the end): a slice of one segment file.
+
+        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet, or nothing
+        that could be checked within `budget` (default: one of its own, which is enough for a batch).
+        """
+        with self._gate.lock:
+            limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
+            self._require(offset)
+            if offset >= limit:
+                return None
+            segment = self._chain.holding(offset)
+            epochs = self._state.epochs
+            if not segment.base_offset <= offset < segment.next_offset:
+                raise self._missing(offset)
+            try:
+                extent = segment.extent(offset, max(bytes_max, 1), limit, epochs, budget)
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+            if extent.end == extent.position:
+                return None
+            return FileSlice(
+                segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
+            )
+
+    def _require(self, offset: int) -> None:
+        if offset > self._state.end_offset and self._damages:
+            # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+            raise StorageFault(str(self._damages[-1]))
+        if not self._state.start_offset <= offset <= self._state.end_offset:
+            raise BrokerError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in the log, which has [{self._state.start_offset}, {self._state.end_offset})",
+            )
+
+    def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
+        """How many records a reader sees from `offset` on, below `upto`: of the next `batches_max` batches of a segment at most.
+
+        What is damaged is not counted: whoever reads it is told.
+        """
+        with self._gate.lock:
+            self._require(offset)
+            limit = min(upto, self._state.end_offset)
+            if offset >= limit or self._damages:
+                return Counted(0, offset)
+            segment = self._chain.holding(offset)
+            try:
+                position, base = segment.locate(offset, self._state.epochs)
+                walked = steps(segment.file, position, segment.size, base, window_bytes=_COUNT_WINDOW_BYTES)
+                places = list(islice(walked, batches_max))
+            except BadBatch:
+                return Counted(0, offset)
+            end = min(limit, places[-1].next_offset)
+            aborted = self._state.transactions.aborted_in(offset, end) if committed_only else []
+            return count_seen(places, offset, end, aborted)
+
+    def batch_start(self, offset: int) -> int:
+        """Where a cut to `offset` is made. Read through first: a batch that says too much of itself would take others along."""
+        with self._gate.lock:
+            segment = self._chain.holding(offset)
+            try:
+                return segment.locate(offset, self._state.epochs, check=True)[1]
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+
+    def forget_checks(self) -> None:
+        """What was checked before now is checked again before it is read."""
+        with self._gate.lock:
+            for segment in self._chain.segments:
+                segment.forget_checks()
+
+    def check_again(self, offset: int) -> None:
+        """Somebody found damage at an offset: look, and if it is so, note it and raise what every reader will be told."""
+        with self._gate.lock:
+            segment = self._chain.holding(offset)
+            if not segment.base_offset <= offset < segment.next_offset:
+                return
+            segment.forget_checks(offset)
+            try:
+                segment.extent(offset, 1, self._state.end_offset, self._state.epochs)
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+
+    def _missing(self, offset: int) -> StorageFault:
+        """No segment holds an offset of the log: that was reported when the log was opened."""
+        for damage in self._damages:
+            if damage.first_offset <= offset < damage.next_offset:
+                return StorageFault(str(damage))
+        raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
+
+    def note_damage(self, segment: Segment, bad: BadBatch) -> StorageFault:
+        """Damage found by a reader: say exactly where, make what follows reachable, take no more writes."""
+        with self._gate.lock:
+            damage, _ = segment.step_over(bad, max(segment.next_offset, bad.offset))
+            # Once per place: how it shows itself depends on where a reader came from.
+            if not any((d.file, d.position) == (damage.file, damage.position) for d in self._damages):
+                self._damages.append(damage)
+            return StorageFault(str(damage))
+
+    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
+        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+
+        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        """
+        return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
+
+    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
+        try:
+            yield from batches
+        except BadBatch as bad:
+            raise self.note_damage(segment, bad) from bad
+
+    def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
+        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
+        offset = self._state.start_offset
+        while True:
+            with self._gate.lock:
+                # One segment at a time: compaction and retention may exchange them between two steps.
+                later = [
+                    s for s in self._chain.segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms
+                ]
+                if not later:
+                    return
+                segment = later[0]
+                batches = self.batches_of(segment, segment.index.first_with_time(timestamp_ms))
+            for found in batches:
+                if found.header.max_timestamp >= timestamp_ms and found.header.next_offset > offset:
+                    yield found.window[found.at : found.at + found.header.size_bytes]
+            offset = segment.next_offset

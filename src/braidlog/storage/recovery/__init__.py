@@ -1,0 +1,1 @@
+"""Open a partition after a crash: truncate an incomplete tail, report damage, rebuild state, reset a log."""

@@ -1,0 +1,85 @@
+"""What a partition that was closed cleanly says of itself, without being opened.
+
+Knows: what a clean stop leaves behind. Refuses to know: what anything else leaves (`recovery.py`).
+Invariant: a folder is at rest only if it is exactly as a clean stop left it: both checkpoints whole and the newest one of a clean
+stop, as many segments as it says and as long, the last one's mark at its end. In every other case the answer is None, and the
+partition has to be opened. Nothing is written here.
+"""
+
+from typing import NamedTuple
+
+from braidlog.storage.files import Disk, join
+from braidlog.storage.segment.segment_files import (
+    CLEANED,
+    DATA_START,
+    LOG,
+    SWAP,
+    BadHead,
+    Identity,
+    Mark,
+    bases_of,
+    log_name,
+    read_head,
+)
+from braidlog.storage.state.leader_epoch_file import Begun, with_begun
+from braidlog.storage.state.partition_state import STATE_MAGIC, EpochHistory, Shape, StateImage, decode_image
+from braidlog.storage.two_copy_file import SlotPair
+
+_SLOTS = 2
+
+
+class Rest(NamedTuple):
+    """A closed partition: no transaction is open in it, and all of it is durable."""
+
+    start_offset: int
+    end_offset: int
+    epochs: tuple[tuple[int, int], ...]
+    shape: Shape
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """As `PartitionLog.end_offset_for_epoch`."""
+        return EpochHistory(list(self.epochs)).end_offset_for(epoch, self.end_offset, self.start_offset)
+
+
+def rest_of(image: StateImage) -> Rest | None:
+    """What the checkpoint of a clean stop says; None if something is left to be done."""
+    if image.shape is None or image.open_transactions or image.is_intent:
+        return None
+    epochs = EpochHistory(image.epochs)
+    epochs.cut_start(min(image.shape.first_base, image.start_offset))  # as recovery does
+    return Rest(image.start_offset, image.end_offset, tuple(epochs.entries()), image.shape)
+
+
+def read_rest(disk: Disk, folder: str, identity: Identity, begun: Begun | None = None) -> Rest | None:
+    """What the folder of a partition says, if it is at rest, with the epochs that were begun since."""
+    slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+    found = slots.load()
+    rest = rest_of(with_begun(decode_image(found[0].payload), begun)) if len(found) == _SLOTS else None
+    return rest if rest is not None and _is_as_left(disk, folder, identity, rest) else None
+
+
+def _is_as_left(disk: Disk, folder: str, identity: Identity, rest: Rest) -> bool:
+    names, shape = disk.names(folder), rest.shape
+    bases = bases_of(names, LOG)
+    if len(bases) != shape.segments or bases[0] != shape.first_base or any(n.endswith((CLEANED, SWAP)) for n in names):
+        return False
+    left = shape.size_bytes
+    for base in reversed(bases):
+        file = disk.open(join(folder, log_name(base)), writable=False)
+        try:
+            size = file.size()
+            data = file.read_at(DATA_START, 0) if base == bases[-1] else b""
+        finally:
+            file.close()
+        left -= size - DATA_START
+        if data and not _ends_at(data, identity, base, Mark(size, rest.end_offset)):
+            return False
+    return left == 0
+
+
+def _ends_at(data: bytes, identity: Identity, base: int, end: Mark) -> bool:
+    try:
+        _, mark = read_head(data, identity, base)
+    except BadHead:
+        return False
+    return mark == end

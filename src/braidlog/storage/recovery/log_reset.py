@@ -1,0 +1,95 @@
+"""Begin a log anew at another offset: for a replica whose leader's log begins where this one does not reach, or that is damaged.
+
+Knows: which files of a partition's folder are its segments'. Refuses to know: why, and which batches will follow.
+Invariants: called only while the intent is in both checkpoints, so that whatever a crash leaves is done again from the beginning;
+a damaged copy is kept until another one is, or a person removes it.
+
+    00000000000000000042.log.1763298720000.damaged      a segment of a damaged copy that was set aside at that time (ms)
+"""
+
+from typing import NamedTuple
+
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.files import Disk, join
+from braidlog.storage.open_files import FilePool
+from braidlog.storage.recovery.damage import Change, ChangeKind
+from braidlog.storage.segment.segment import Segment
+from braidlog.storage.segment.segment_files import (
+    CLEANED,
+    DAMAGED,
+    DATA_START,
+    INDEX,
+    LOG,
+    STATE,
+    SWAP,
+    Identity,
+    Mark,
+    SegmentHead,
+    bases_of,
+    log_name,
+)
+from braidlog.storage.state.partition_state import Restart, StateImage
+
+_DERIVED = (STATE, INDEX + CLEANED, INDEX, CLEANED)
+_RECORDS = (SWAP, LOG)
+
+
+class Place(NamedTuple):
+    """Where a partition is kept, and how."""
+
+    disk: Disk
+    folder: str
+    identity: Identity
+    pool: FilePool
+    settings: TopicSettings
+
+
+class Anew(NamedTuple):
+    segment: Segment
+    """The only one, and empty."""
+    image: StateImage
+    """What the leader has deleted was committed, so that is the watermark; epochs, producers and transactions come with its
+    batches."""
+    changes: list[Change]
+
+
+def begin_anew(place: Place, restart: Restart, begun: int, *, read_only: bool) -> Anew:
+    """All segments are gone or set aside, or would be. `begun`: the last save of begun epochs that the log knows of."""
+    base = restart.offset
+    why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
+    given_up = bases_of(place.disk.names(place.folder), LOG)
+    changes = [Change(ChangeKind.REMOVE_BEHIND, log_name(each), why) for each in given_up]
+    head, interval_bytes = SegmentHead(place.identity, base, restart.created_ms, 0), place.settings.index_interval_bytes
+    if read_only:
+        segment = Segment(place.disk, place.folder, head, Mark(DATA_START, base), DATA_START, place.pool)
+        segment.use_index(interval_bytes, read_only=True)
+        segment.load_index_below(None)  # none: a file of that name is of the log that is given up
+    else:
+        _give_up(place, restart)
+        segment = Segment.create(place.disk, place.folder, head, place.pool, interval_bytes)
+        segment.use_index(interval_bytes, read_only=False)
+    image = StateImage(start_offset=base, end_offset=base, cleaned_offset=base, watermark=base, begun=begun)
+    return Anew(segment, image, changes)
+
+
+def _give_up(place: Place, restart: Restart) -> None:
+    disk, names = place.disk, place.disk.names(place.folder)
+    for suffix in _DERIVED + _RECORDS:
+        for base in reversed(bases_of(names, suffix)):
+            path = join(place.folder, f"{base:020d}{suffix}")
+            kept = f"{path}.{restart.created_ms}{DAMAGED}"
+            place.pool.drop(path)
+            if restart.sets_aside and suffix in _RECORDS and not disk.exists(kept):
+                disk.rename(path, kept)
+            else:  # what was set aside before a crash has that name: this one was made in its place
+                disk.remove(path)
+    if restart.sets_aside:
+        _keep_newest(place, restart.created_ms)
+
+
+def _keep_newest(place: Place, created_ms: int) -> None:
+    """One copy for each partition: the one before goes, or damage upon damage would fill the disk. After this one has its name:
+    names of one folder become durable in the order in which they were changed."""
+    for name in place.disk.names(place.folder):
+        if name.endswith(DAMAGED) and not name.endswith(f".{created_ms}{DAMAGED}"):
+            place.disk.remove(join(place.folder, name))

@@ -1,0 +1,5 @@
+"""One segment: a file of record batches with its header, sparse index and preallocated tail.
+
+segment.append(batch)                        # segment.py: one pwritev
+for batch in scan(file, position): ...       # batch_scan.py: checks each batch against the one before it
+"""

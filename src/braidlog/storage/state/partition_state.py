@@ -1,0 +1,312 @@
+"""What a partition knows besides its batches: a fold over them, the image of that fold at one offset, and its saved images: two
+slots, written in turn, and a snapshot beside each segment.
+
+Knows: epochs and where each begins, producers, transactions, where the log starts, what was compacted; which image was saved
+last, and whether a failed save left the slots in doubt. Refuses to know: segments, positions, who the leaders were, when to save.
+Invariants: `image` at offset n plus the batches from n on gives the same state as all batches from the start. Recovery is
+exactly that, so a checkpoint may be late but never wrong. Two images never overtake each other, and an image that was saved in
+full is the one that is built upon. An epoch is in the history, durably, before the first batch that carries it: a batch's epoch
+lies outside its checksum, and the history protects it.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.codec.batch.header import NO_PRODUCER, BatchHeader
+from braidlog.codec.batch.records import EndMarker
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import Disk, join, read_whole, write_whole
+from braidlog.storage.segment.segment_files import state_name
+from braidlog.storage.state.producer_table import Producer, ProducerTable
+from braidlog.storage.state.transaction_index import Aborted, TransactionIndex
+from braidlog.storage.two_copy_file import SlotPair, pack_slot, unpack_slot
+
+NO_EPOCH = -1
+_CERTAIN = 2**62
+
+
+class EpochHistory:
+    """Answers "which epoch is this offset of" and "where did that epoch end"."""
+
+    def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
+        self._epochs = [epoch for epoch, _ in entries or []]
+        self._starts = [start for _, start in entries or []]
+
+    @property
+    def latest(self) -> int:
+        return self._epochs[-1] if self._epochs else NO_EPOCH
+
+    def entries(self) -> list[tuple[int, int]]:
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Note that offsets from `start_offset` on belong to `epoch`; epochs never go back."""
+        if epoch < self.latest:
+            raise BrokerError(Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} is over, the log is in {self.latest}")
+        if epoch == self.latest:
+            return
+        while self._starts and self._starts[-1] >= start_offset:
+            # The previous epoch wrote nothing: its leader came and went between two records.
+            self._epochs.pop()
+            self._starts.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+
+    def at(self, offset: int) -> int:
+        """The epoch that wrote `offset`."""
+        index = bisect_right(self._starts, offset) - 1
+        return self._epochs[index] if index >= 0 else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end: int, log_start: int = 0) -> tuple[int, int]:
+        """The largest known epoch not above `epoch`, and the offset where it ended; (-1, -1) for an epoch of the future.
+
+        Kafka's rule after KIP-279: a follower repeats the question until it gets an epoch that it has itself.
+        """
+        if not self._epochs or epoch > self.latest:
+            return NO_EPOCH, -1
+        if epoch == self.latest:
+            return epoch, log_end
+        above = bisect_right(self._epochs, epoch)
+        # The history reaches back to the first batch on the disk, which may lie below the start.
+        return (self._epochs[above - 1] if above else epoch), max(self._starts[above], log_start)
+
+    def cut_end(self, end_offset: int) -> None:
+        """Forget epochs that began at or after `end_offset`."""
+        while self._starts and self._starts[-1] >= end_offset:
+            self._epochs.pop()
+            self._starts.pop()
+
+    def draw_back(self, end_offset: int) -> None:
+        """The log lost a tail that was never durable: the latest epoch, announced beyond it, now begins at its end.
+
+        It is not forgotten, or a leader that it had replaced could write again.
+        """
+        latest = self.latest
+        self.cut_end(end_offset + 1)
+        self.begin(latest, end_offset)
+
+    def cut_start(self, start_offset: int) -> None:
+        """Forget epochs that ended before `start_offset`; the one in force there now begins there."""
+        keep = max(bisect_right(self._starts, start_offset) - 1, 0)
+        del self._epochs[:keep], self._starts[:keep]
+        if self._starts and self._starts[0] < start_offset:
+            self._starts[0] = start_offset
+
+
+def learn_epochs(known: list[tuple[int, int]], headers: Iterable[BatchHeader]) -> EpochHistory:
+    """What is known, and then the likeliest history behind the batches that follow: the one that contradicts the fewest.
+
+    Epochs never go back, so of runs of batches that do not ascend some are wrong; the heaviest ascending choice is taken.
+    """
+    runs = [(epoch, start, _CERTAIN) for epoch, start in known]
+    for header in headers:
+        if runs and runs[-1][0] == header.leader_epoch:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((header.leader_epoch, header.base_offset, 1))
+    best: dict[
+        int, tuple[int, list[int]]
+    ] = {}  # epoch -> (batches, the numbers of the runs) of the best choice it ends
+    for number, (epoch, _, batches) in enumerate(runs):
+        weight, chosen = max((best[earlier] for earlier in best if earlier <= epoch), default=(0, []))
+        if weight + batches > best.get(epoch, (0,))[0]:
+            best[epoch] = (weight + batches, [*chosen, number])
+    history = EpochHistory()
+    for number in max(best.values(), default=(0, []))[1]:
+        if runs[number][0] > NO_EPOCH:
+            history.begin(runs[number][0], runs[number][1])
+    return history
+
+
+NOTHING_TO_CUT = -1
+
+
+class Shape(msgspec.Struct, frozen=True, array_like=True):
+    """What the segments of a partition were when it was closed."""
+
+    segments: int
+    size_bytes: int
+    newest_ms: int
+    """The latest time of all records; -1 without any."""
+    dirty_ratio: float
+    """See `chain.dirty_ratio`."""
+    dirty_since_ms: int
+    """When the first segment with something new was begun; -1 if nothing is."""
+    first_base: int
+    first_bytes: int
+    """Of the first segment, the one that retention asks for."""
+    first_newest_ms: int
+    first_full_ms: int
+    """When the next one was begun; -1 if there is none."""
+
+
+class Restart(NamedTuple):
+    """A log that is being begun anew."""
+
+    offset: int
+    created_ms: int
+    sets_aside: bool = False
+    """What was in it is damaged, and kept out of the way."""
+
+
+class StateImage(msgspec.Struct, kw_only=True):
+    """The state at `end_offset`, as kept in a slot and beside each segment."""
+
+    start_offset: int
+    end_offset: int
+    cleaned_offset: int = 0
+    truncate_to: int = NOTHING_TO_CUT
+    """A truncation that was begun: recovery finishes it before it believes any batch beyond."""
+    restart: Restart | None = None
+    """Recovery finishes it and believes nothing else."""
+    watermark: int = 0
+    """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
+    begun: int = 0
+    """The last save of begun epochs (storage/state/leader_epoch_file.py) that this partition had a part in: the epochs below know of it."""
+    clean_stop: bool = False
+    shape: Shape | None = None
+    """Of a clean stop: what is there without opening it (storage/recovery/clean_shutdown.py)."""
+    epochs: list[tuple[int, int]] = []
+    producers: list[Producer] = []
+    open_transactions: list[tuple[int, int]] = []
+    aborted_transactions: list[Aborted] = []
+    ended_transactions: list[tuple[int, int]] = []
+    """Marker and first offset of those whose marker was not known to be committed."""
+
+    @property
+    def is_intent(self) -> bool:
+        """Whether it says what is being done to the log, and not what is in it."""
+        return self.truncate_to != NOTHING_TO_CUT or self.restart is not None
+
+
+class PartitionState:
+    """The live fold."""
+
+    def __init__(self, image: StateImage) -> None:
+        self.start_offset = image.start_offset
+        self.end_offset = image.end_offset
+        self.cleaned_offset = image.cleaned_offset
+        self.watermark = image.watermark
+        self.is_alone = True
+        """Whether there is no other replica: what is durable is then committed. Its owner says so, it is not kept."""
+        self.epochs = EpochHistory(image.epochs)
+        self.begun = image.begun
+        self.producers = ProducerTable(image.producers)
+        self.transactions = TransactionIndex(
+            image.open_transactions, image.aborted_transactions, image.ended_transactions
+        )
+
+    def apply(self, header: BatchHeader, *, end: EndMarker | None, now_ms: int | None = None) -> None:
+        """Take note of one more batch at the end of the log, and of what it says if it is a marker; `now_ms` if it is written
+        now."""
+        if header.producer_id != NO_PRODUCER:
+            self.producers.apply(header, now_ms, end)
+            self.transactions.apply(header, commit=None if end is None else end.commit)
+            self.transactions.settle(self.watermark)
+        self.end_offset = header.next_offset
+
+    def advance_start(self, start_offset: int) -> None:
+        # Epochs stay until their segment goes: batches below the start are still stepped over on the way to it.
+        self.start_offset = start_offset
+        self.transactions.cut_start(start_offset)
+        self.cleaned_offset = max(self.cleaned_offset, start_offset)
+        self.watermark = max(self.watermark, start_offset)  # only what is committed is deleted
+
+    def image(
+        self, *, truncate_to: int = NOTHING_TO_CUT, restart: Restart | None = None, clean_stop: bool = False
+    ) -> StateImage:
+        return StateImage(
+            start_offset=self.start_offset,
+            end_offset=self.end_offset,
+            cleaned_offset=self.cleaned_offset,
+            truncate_to=truncate_to,
+            restart=restart,
+            watermark=self.watermark,
+            begun=self.begun,
+            clean_stop=clean_stop,
+            epochs=self.epochs.entries(),
+            producers=self.producers.image(),
+            open_transactions=self.transactions.open_image(),
+            aborted_transactions=self.transactions.aborted_image(),
+            ended_transactions=self.transactions.ended_image(),
+        )
+
+
+def opened_watermark(kept: int, end_offset: int) -> int:
+    """Never more than was kept: what lies above may be committed or not, and others know."""
+    return min(kept, end_offset)
+
+
+class UnknownImage(StorageFault):
+    """A checkpoint or a snapshot with a valid checksum that does not decode: another version wrote it, or we in error."""
+
+
+def encode_image(image: StateImage) -> bytes:
+    return msgspec.msgpack.encode(image)
+
+
+def decode_image(payload: bytes) -> StateImage:
+    """Refuse what does not decode, do not guess."""
+    try:
+        return msgspec.msgpack.decode(payload, type=StateImage)
+    except msgspec.MsgspecError as error:
+        raise UnknownImage(f"a checkpoint with a valid checksum does not decode: {error}") from error
+
+
+STATE_MAGIC = b"BRAIDSTA"
+
+
+class Checkpoints:
+    def __init__(self, slots: SlotPair, saved: StateImage, *, in_doubt: bool = False) -> None:
+        self._slots = slots
+        self._saved = saved
+        self._lock = threading.Lock()  # taken last: whoever holds it asks for no other
+        self.version = 0
+        self.in_doubt = in_doubt
+
+    @property
+    def saved(self) -> StateImage:
+        """The last image that was saved in full."""
+        return self._saved
+
+    def save(self, make: Callable[[StateImage], StateImage], copies: int = 1) -> None:
+        """Save what `make` makes of the last image. Called with the partition's lock held."""
+        with self._lock:
+            self.version += 1
+            self._write(make(self._saved), copies)
+
+    def save_unless_overtaken(self, image: StateImage, version: int, copies: int = 1) -> bool:
+        """Save `image`, unless another was saved since `version`; return whether it was. Needs no lock of the partition."""
+        with self._lock:
+            if version == self.version:
+                self._write(image, copies)
+            return version == self.version
+
+    def _write(self, image: StateImage, copies: int) -> None:
+        """A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        in_doubt, self.in_doubt = self.in_doubt, True
+        self._slots.save(encode_image(image), copies=2 if in_doubt else copies)
+        self.in_doubt = False
+        self._saved = image
+
+
+def read_snapshot(disk: Disk, folder: str, base: int) -> StateImage | None:
+    """The state beside the segment `base`; None if there is none, `ValueError` if it does not hold."""
+    path = join(folder, state_name(base))
+    if not disk.exists(path):
+        return None
+    image = decode_image(unpack_slot(STATE_MAGIC, state_name(base), read_whole(disk, path)).payload)
+    if image.end_offset != base:
+        raise ValueError(f"it is the state at offset {image.end_offset}, not at {base}")
+    return image
+
+
+def write_snapshot(disk: Disk, folder: str, image: StateImage) -> None:
+    """Put the state beside the segment that begins where it was taken; there must be none yet."""
+    write_whole(disk, join(folder, state_name(image.end_offset)), pack_slot(STATE_MAGIC, 0, encode_image(image)))

@@ -1,0 +1,176 @@
+"""Idempotent producers: what each one wrote last, so that a retry is recognised and a gap refused.
+
+Knows: per producer id its epoch and last five batches. Refuses to know: transactions, networks, who the producer is.
+Invariant: the table is a fold over the batches of the log. Applying them again from any earlier image gives the same table.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from braidlog.codec.batch.header import NO_PRODUCER, BatchHeader
+from braidlog.codec.batch.records import NO_NUMBER, EndMarker
+from braidlog.model.errors import BrokerError, Reason
+
+BATCHES_REMEMBERED = 5
+"""What a Kafka client may have in flight; an older retry cannot come."""
+
+PRODUCERS_PER_PARTITION_MAX = 100_000
+"""The oldest idle ones are forgotten first."""
+
+_SEQUENCES = 2**31
+
+
+class WrittenBatch(NamedTuple):
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Producer(msgspec.Struct, array_like=True):
+    """One producer's recent past, oldest batch first."""
+
+    producer_id: int
+    epoch: int
+    timestamp_ms: int
+    batches: list[WrittenBatch]
+    coordinator_epoch: int = -1
+    """The last epoch of its coordinator that a marker here has told."""
+    ended: int = NO_NUMBER
+    """The number of its last transaction that a marker here has ended; they grow."""
+    starts: bool = False
+    """A marker began its epoch, in which nothing was written yet: the first batch is number 0."""
+
+
+def last_sequence(header: BatchHeader) -> int:
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+class ProducerTable:
+    """Look up before an append, apply after it."""
+
+    def __init__(self, producers: Iterable[Producer] = ()) -> None:
+        self._producers = {producer.producer_id: producer for producer in producers}
+        self._heard_ms: dict[int, int] = {}
+        """When this process heard of them, by its own clock; no part of the fold."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def image(self) -> list[Producer]:
+        """Copies: an image is encoded later, when the live ones have moved on."""
+        return [
+            Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches), p.coordinator_epoch, p.ended, p.starts)
+            for p in self._producers.values()
+        ]
+
+    def find(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> WrittenBatch | None:
+        """Return the earlier batch this one repeats, or None if it may be appended; raise if it may not.
+
+        A producer that is not known may start at any sequence: its past may have been retained away.
+        """
+        if header.producer_id == NO_PRODUCER or header.is_control:
+            return None
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        if header.producer_epoch < producer.epoch:
+            raise BrokerError(
+                Reason.STALE_PRODUCER_EPOCH,
+                f"producer {header.producer_id} epoch {header.producer_epoch} was fenced by epoch {producer.epoch}",
+            )
+        if header.base_sequence < 0:
+            return None
+        if header.producer_epoch > producer.epoch or producer.starts:
+            expected = 0
+        elif not producer.batches:
+            expected = header.base_sequence
+        else:
+            last = last_sequence(header)
+            for batch in producer.batches:
+                if batch.base_sequence == header.base_sequence and batch.last_sequence == last:
+                    return batch
+            expected = (producer.batches[-1].last_sequence + 1) % _SEQUENCES
+        if header.base_sequence != expected:
+            raise BrokerError(
+                Reason.OUT_OF_ORDER_SEQUENCE,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
+            )
+        return None
+
+    def has_ended(self, producer_id: int, marker: EndMarker) -> bool:
+        """Whether this end is in the log already; raise if a coordinator says it that has a successor.
+
+        A marker may be repeated, by any coordinator, and late: a second one would end the transaction that follows.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return False
+        if -1 < marker.coordinator_epoch < producer.coordinator_epoch:
+            raise BrokerError(
+                Reason.NOT_COORDINATOR,
+                f"coordinator epoch {marker.coordinator_epoch} of producer {producer_id} is over, "
+                f"{producer.coordinator_epoch} is in force: nothing was ended",
+            )
+        return NO_NUMBER != marker.number <= producer.ended
+
+    def apply(self, header: BatchHeader, heard_ms: int | None = None, end: EndMarker | None = None) -> None:
+        """Take note of a batch that is in the log, and of what it says if it is a marker; of when it came, if it comes now."""
+        if header.producer_id == NO_PRODUCER:
+            return
+        if heard_ms is not None:
+            self._heard_ms[header.producer_id] = heard_ms
+        producer = self._producers.pop(header.producer_id, None)
+        if producer is None or header.producer_epoch > producer.epoch:
+            told = (-1, NO_NUMBER) if producer is None else (producer.coordinator_epoch, producer.ended)
+            starts = producer is not None and header.is_control
+            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [], *told, starts)
+        producer.timestamp_ms = header.max_timestamp
+        if end is not None:
+            producer.coordinator_epoch = max(producer.coordinator_epoch, end.coordinator_epoch)
+            producer.ended = max(producer.ended, end.number)
+        if not header.is_control and header.base_sequence >= 0:
+            producer.batches.append(
+                WrittenBatch(
+                    header.base_sequence,
+                    last_sequence(header),
+                    header.base_offset,
+                    header.last_offset,
+                    header.max_timestamp,
+                )
+            )
+            del producer.batches[:-BATCHES_REMEMBERED]
+            producer.starts = False
+        self._producers[header.producer_id] = producer  # last in the dict: most recently heard of
+        if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
+            self._forget(next(iter(self._producers)))
+
+    def expire(self, before_ms: int, busy: Iterable[int]) -> None:
+        """Forget producers not heard of since `before_ms`, but none with an open transaction.
+
+        By when their last batch came. Its own time is a client's word: records of last year may be written today, and a retry of
+        them must be recognised. It counts only for what was read from the log at its opening.
+        """
+        keep = set(busy)
+        heard = self._heard_ms
+        gone = [
+            p.producer_id
+            for p in self._producers.values()
+            if heard.get(p.producer_id, p.timestamp_ms) < before_ms and p.producer_id not in keep
+        ]
+        for producer_id in gone:
+            self._forget(producer_id)
+
+    def _forget(self, producer_id: int) -> None:
+        del self._producers[producer_id]
+        self._heard_ms.pop(producer_id, None)
+
+    def last_batches(self) -> set[int]:
+        """Base offsets of each producer's last batch: compaction keeps their headers, so that a fold still finds them."""
+        return {producer.batches[-1].base_offset for producer in self._producers.values() if producer.batches}

@@ -1,0 +1,1 @@
+"""Files that other systems run braidlog with: systemd, Kubernetes, Compose, Prometheus."""

@@ -1,0 +1,1 @@
+"""Record conversations, read captures back, decode and print messages."""

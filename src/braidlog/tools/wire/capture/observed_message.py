@@ -1,0 +1,71 @@
+"""What was seen on a wire: one message of one side, taken apart.
+
+Knows: names, fields, bytes, and which of them are nobody's business. Refuses to know: any dialect.
+Invariant: no secret leaves this module. A value that its dialect's table declares secret is replaced, in the fields and in the
+bytes, before anybody gets to see the message; where it cannot be found in the bytes, all of the message's body is replaced.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from braidlog.tools.wire.annotated_hex import HIDDEN
+from braidlog.wire.dialect import Secrets
+from braidlog.wire.observer import Fault, Reading, Side, fields_of
+
+Span = tuple[int, int]
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One message. `data` has `**` in the place of secrets; `position` is where it begins in what its side has sent."""
+
+    side: Side
+    name: str
+    head: dict[str, Any]
+    fields: dict[str, Any]
+    data: bytes
+    header_bytes: int
+    position: int = 0
+    hidden: tuple[Span, ...] = ()
+    fault: Fault | None = None
+    left_out: int = 0
+    """Bytes at the end of it that were not kept: it is too large."""
+
+    @property
+    def size(self) -> int:
+        return len(self.data) + self.left_out
+
+
+def see(side: Side, frame: bytes, reading: Reading, table: Secrets, position: int) -> Seen:
+    """The message without its secrets."""
+    secrets = list(reading.secrets)
+    fields = reading.fields
+    if fields is None:
+        fields = {} if reading.message is None else fields_of(reading.message, table, secrets)
+    data, hidden = conceal(frame, reading.header_bytes, secrets, everything=reading.is_secret)
+    return Seen(side, reading.name, reading.head, fields, data, reading.header_bytes, position, hidden, reading.fault)
+
+
+def conceal(
+    frame: bytes, header_bytes: int, secrets: Iterable[bytes], *, everything: bool = False
+) -> tuple[bytes, tuple[Span, ...]]:
+    """The bytes with secrets replaced, and where they were."""
+    spans: list[Span] = []
+    for secret in secrets:
+        if not secret:
+            continue
+        at = frame.find(secret, header_bytes)
+        if at < 0:
+            everything = True
+        while at >= 0:
+            spans.append((at, at + len(secret)))
+            at = frame.find(secret, at + len(secret))
+    if everything:
+        spans = [(header_bytes, len(frame))] if len(frame) > header_bytes else []
+    if not spans:
+        return frame, ()
+    out = bytearray(frame)
+    for start, end in spans:
+        out[start:end] = bytes((HIDDEN,)) * (end - start)
+    return bytes(out), tuple(sorted(spans))
