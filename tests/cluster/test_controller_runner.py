@@ -20,8 +20,7 @@ from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata import proposals
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
-from braidlog.cluster.registration import FENCED_AGAIN_SECONDS, Description, Registrar
-from braidlog.cluster.start_record import START_IDS_MAX, StartFile, Starts
+from braidlog.cluster.registration import FENCED_AGAIN_SECONDS, START_IDS_MAX, Description, Registrar, StartFile, Starts
 from braidlog.model.errors import BrokerError
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.control.controller import CALM_MS, STAGGER_MS

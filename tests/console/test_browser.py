@@ -20,7 +20,7 @@ from tests.console.waiting import until
 
 import braidlog
 from braidlog import kv
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 from braidlog.spark.pipeline.progress_reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 

@@ -10,7 +10,7 @@ from tests.console.waiting import until
 
 from braidlog.console.monitoring.spark_pipelines import PIPELINES_MAX, STAGES_MAX, SparkPipelines, graph
 from braidlog.console.monitoring.spark_queries import QUERIES_MAX, SparkQueries
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 from braidlog.spark.pipeline.progress_reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 

@@ -13,7 +13,7 @@ from tests.replication import test_read_index, test_replica
 from tests.replication.control import test_controller
 from tests.replication.model import Bounds
 
-from braidlog.replication import assignment, follower, in_sync, leader, read_index, replica, replica_state
+from braidlog.replication import assignment, follower, leader, read_index, replica, replica_state
 from braidlog.replication.assignment import Assignment, Nodes, Registered
 from braidlog.replication.control import controller, election, incarnation
 from braidlog.replication.messages import Answer, Assigned, Await, Batch, Diverging, Fetch, Fetched
@@ -104,8 +104,8 @@ def _registered_whole_again(
     return _was(known, node, nodes, min_in_sync, is_whole=is_whole)
 
 
-def _without_leaver(members: in_sync.InSyncSet) -> Nodes:
-    waited = in_sync.waited_for(members)
+def _without_leaver(members: replica_state.InSyncSet) -> Nodes:
+    waited = replica_state.waited_for(members)
     if members.pending is not None and not members.pending.joins:
         return tuple(node for node in waited if node != members.pending.node)
     return waited
@@ -238,7 +238,7 @@ BUGS: dict[int, Bug] = {
     51: Bug("eligible replicas not emptied", ((assignment, "_still_eligible", lambda eligible, *_: eligible),), PLAIN),
     52: Bug(
         "min_in_sync asked of the pending set",
-        ((in_sync, "counted_for_minimum", in_sync.waited_for),),
+        ((replica_state, "counted_for_minimum", replica_state.waited_for),),
         Bounds(faults=4, first_in_sync=(1, 2), kinds=("kill", "power", "accuse", "lag")),
     ),
     53: Bug(

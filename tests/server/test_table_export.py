@@ -22,7 +22,7 @@ import braidlog
 from braidlog import NewRecord
 from braidlog.client.blocking import Client
 from braidlog.client.errors import RefusedError
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 from braidlog.testing.server import ServerProcess
 
 T = TypeVar("T")

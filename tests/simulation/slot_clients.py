@@ -11,8 +11,8 @@ from tests.histories.history import Action, Call, Outcome, Value
 from tests.simulation.virtual_time import US_PER_MS
 
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.operations import Level
 from braidlog.model.errors import BrokerError, Reason
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.kv.engine.operations import Columns
 from braidlog.kv.replicated import salvage
 from braidlog.kv.replicated.checkpoints import Checkpoint
-from braidlog.kv.replicated.key_stamps import changed_at
 from braidlog.kv.replicated.log_keyspace import Slot
-from braidlog.kv.replicated.log_records import Origin, SlotRecord
+from braidlog.kv.replicated.log_records import Origin, SlotRecord, changed_at
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.partition.key_log import ReplicatedSlot
 

@@ -28,8 +28,8 @@ from tests.simulation.universe import Client, Universe
 from tests.simulation.virtual_time import US_PER_MS, US_PER_SECOND, stream
 
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock, Stamp
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.values import HashValue, ListValue
 from braidlog.kv.replicated.checkpoints import Checkpoint

@@ -13,8 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
 from pyiceberg.exceptions import TableAlreadyExistsError
 from sqlalchemy.exc import OperationalError
 
-from braidlog.tables import catalogs
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables import catalog as catalogs
+from braidlog.tables.catalog import open_catalog
 
 COLUMNS = pa.schema([("a", pa.int64())])
 

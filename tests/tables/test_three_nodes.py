@@ -17,8 +17,7 @@ from tests.server.etcd.members import members
 
 from braidlog import NewRecord, connect
 from braidlog.client.blocking import Client, Producer
-from braidlog.tables.catalog import offsets_of
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import offsets_of, open_catalog
 from braidlog.testing.cluster_process import ClusterProcess
 
 SECONDS_MAX = 600

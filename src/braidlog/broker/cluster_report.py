@@ -5,6 +5,7 @@ Partitions are counted where they are led, so that the figures of all nodes can 
 """
 
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final
 
@@ -16,7 +17,9 @@ from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.kv.replicated.slots import FEED_TOPIC, LOG_TOPIC, slots_in
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting import node_report as r
+from braidlog.model.reporting.node_report import NodeDescription
 from braidlog.model.runtime.cooperative import Pace
 from braidlog.partition.partition_registry import Hosting
 from braidlog.replication.assignment import Assignment
@@ -139,3 +142,12 @@ def _event(each: Happening) -> r.EventReport:
     topic, partition = (change.topic, change.partition) if change else (getattr(each.event, "topic", ""), -1)
     is_turn = change is not None and change.before.leader_epoch != change.after.leader_epoch
     return r.EventReport(*each.at, each.time_ms, type(each.event).__name__, topic, partition, is_turn, each.words)
+
+
+Describe = Callable[[bool], Awaitable[NodeDescription]]
+"""describe(in full) → what the node says."""
+
+
+async def no_description(_: bool) -> NodeDescription:  # noqa: FBT001 - a port's signature
+    """Raise UNAVAILABLE: a node in another's program has none."""
+    raise BrokerError(Reason.UNAVAILABLE, "this node was not started by `braid serve` and does not describe itself")

@@ -8,6 +8,7 @@ from braidlog.coordinator.groups.service import Groups
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.reporting.node_report import LagReport, LogReport, PartitionReport
 from braidlog.model.runtime.cooperative import in_slices
+from braidlog.model.settings import UNLIMITED
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_registry import Hosting
@@ -61,3 +62,15 @@ def _report(hosting: Hosting, name: str, number: int) -> PartitionReport:
         return partition_report(hosting.partition(name, number))
     except StorageFault as fault:
         return PartitionReport(name, number, fault=str(fault), is_offline=True)
+
+
+class ReplicationRate:
+    """In bytes a second, for all followers together."""
+
+    def __init__(self, configured: float = UNLIMITED) -> None:
+        self.configured = configured
+        self.asked: int | None = None
+
+    @property
+    def bytes_per_second(self) -> float:
+        return self.configured if self.asked is None else self.asked

@@ -13,6 +13,7 @@ import msgspec
 
 from braidlog.broker.backup import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.brokers import Brokers
+from braidlog.broker.cluster_report import Describe, no_description
 from braidlog.broker.coordination.coordinator import Carrying, Making, Members
 from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.broker.coordination.group_settings import GroupSettings
@@ -23,12 +24,11 @@ from braidlog.broker.coordination.transaction_checks import TransactionChecks
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keys.key_counts import KeyCounts
 from braidlog.broker.keys.key_service import KeyValue
-from braidlog.broker.node_info import Describe, no_description
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.broker.replica_moves import Removed, ReplicaMoves
-from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.schemas.schema_log import SchemaLog, SchemaReader
-from braidlog.broker.schemas.subject_schema_ids import SchemaIds
+from braidlog.broker.schemas.schema_view import SchemaIds
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topic_placement import Placement
 from braidlog.broker.topic_settings import Configs

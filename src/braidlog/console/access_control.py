@@ -28,8 +28,8 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from braidlog.console.node_client import Node, NodeError
+from braidlog.model.actor import CONSOLE
 from braidlog.model.clock import Clock
-from braidlog.model.console_token import CONSOLE
 from braidlog.model.reporting.node_report import Roles
 
 NOBODY: Final = ""

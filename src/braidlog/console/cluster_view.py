@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from braidlog.model.reporting.lag import lag_of
-from braidlog.model.reporting.node_report import FENCED, LagReport, NodeLog, PartitionReport, Snapshot
+from braidlog.model.reporting.node_report import FENCED, LagReport, NodeLog, PartitionReport, Snapshot, lag_of
 
 Place = tuple[str, int]
 COORDINATORS = "coordinators"

@@ -24,7 +24,7 @@ from braidlog.client.schemes import make_driver, parse_url
 from braidlog.console.node_client import Node
 from braidlog.console.registry.registration import Registering
 from braidlog.console.registry.schema_registry import Registry
-from braidlog.model.console_token import door_token
+from braidlog.model.actor import door_token
 from braidlog.model.record import Header
 
 Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]

@@ -23,7 +23,7 @@ from braidlog.console.node_client import Node, NodeError, rate
 from braidlog.console.registry.schema_registry import Registry
 from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.table_sorting import Listing
-from braidlog.model.console_token import CONSOLE
+from braidlog.model.actor import CONSOLE
 from braidlog.model.reporting.node_report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.registry_state import State, Version
 

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, Response
 
 from braidlog.console.access_control import Guard
 from braidlog.console.assets import Assets
-from braidlog.model.console_token import CONSOLE
+from braidlog.model.actor import CONSOLE
 from braidlog.model.reporting.node_report import Welcome
 
 PAGES: Final = (

@@ -7,6 +7,9 @@ node makes without a request have none. One event is one line, whatever names it
     … INFO braidlog.audit: topic orders is deleted: by 'ann' from 127.0.0.1:40112 over kafka
 """
 
+import base64
+import binascii
+import hmac
 import logging
 import re
 from collections.abc import Iterator
@@ -62,3 +65,21 @@ def acting(actor: Actor, request: str, *, is_told: bool) -> Iterator[None]:
         raise
     finally:
         ACTOR.set(None)
+
+
+CONSOLE: Final = "__console"
+"""The principal of a node's console at its own listeners and at other nodes. No user can have this name."""
+
+
+def door_token(secret: str, principal: str) -> str:
+    name = principal.encode()
+    return f"{base64.urlsafe_b64encode(name).decode()}.{hmac.digest(secret.encode(), name, 'sha256').hex()}"
+
+
+def principal_of(secret: str, token: bytes) -> str | None:
+    """Return the token's principal, or None if it was not made with this secret."""
+    try:
+        principal = base64.urlsafe_b64decode(token.partition(b".")[0]).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return principal if hmac.compare_digest(door_token(secret, principal).encode(), token) else None

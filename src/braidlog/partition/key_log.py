@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.codec.batch.header import BatchHeader, iter_batches
 from braidlog.codec.batch.records import decode_batch
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock
-from braidlog.kv.engine.operations import Operation
+from braidlog.kv.engine.operations import Level, Operation
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated import salvage
 from braidlog.kv.replicated.checkpoints import Checkpoint, Part, read_record

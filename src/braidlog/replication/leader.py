@@ -10,7 +10,6 @@ import msgspec
 from braidlog.model.errors import Reason
 from braidlog.replication import external, read_index
 from braidlog.replication.assignment import SetChange
-from braidlog.replication.in_sync import InSyncSet, waited_for
 from braidlog.replication.log_summary import NO_EPOCH, LogSummary
 from braidlog.replication.messages import (
     Append,
@@ -51,6 +50,7 @@ from braidlog.replication.replica_state import (
     QUIET_WAIT_MS_MAX,
     UNKNOWN_END,
     WAITING_MAX,
+    InSyncSet,
     Leader,
     Progress,
     Read,
@@ -58,6 +58,7 @@ from braidlog.replication.replica_state import (
     Stepped,
     Waiter,
     counted_end,
+    waited_for,
 )
 
 # ── Epoch start and end ───────────────────────────────────────────────────────────────────────────────────────────────────────

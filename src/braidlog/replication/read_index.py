@@ -13,9 +13,8 @@ is below `min_in_sync`, no read completes.
 
 import msgspec
 
-from braidlog.replication.in_sync import waited_for
 from braidlog.replication.messages import Fetch, Reach
-from braidlog.replication.replica_state import Leader, Progress, Read, Replica
+from braidlog.replication.replica_state import Leader, Progress, Read, Replica, waited_for
 
 
 def in_new_round(leader: Leader) -> Leader:

@@ -2,11 +2,30 @@
 
 import msgspec
 
-from braidlog.replication.assignment import Assignment
-from braidlog.replication.in_sync import InSyncSet
+from braidlog.replication.assignment import Assignment, Nodes, SetChange
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import Assigned, Fetch, Reach
 from braidlog.replication.ready import Ready
+
+
+class InSyncSet(msgspec.Struct, frozen=True):
+    committed: Nodes
+    pending: SetChange | None = None
+
+    def has_enough(self, min_in_sync: int) -> bool:
+        return len(counted_for_minimum(self)) >= min_in_sync
+
+
+def waited_for(members: InSyncSet) -> Nodes:
+    """The committed set plus a replica that is about to join. A replica about to leave still belongs to it."""
+    if members.pending is not None and members.pending.joins:
+        return (*members.committed, members.pending.node)
+    return members.committed
+
+
+def counted_for_minimum(members: InSyncSet) -> Nodes:
+    return members.committed
+
 
 UNKNOWN_END = -1
 UNREGISTERED = 1 << 62

@@ -7,9 +7,8 @@ before its next step.
 
 from braidlog.replication import external
 from braidlog.replication import leader as leading
-from braidlog.replication.in_sync import InSyncSet
 from braidlog.replication.messages import Assigned
-from braidlog.replication.replica_state import Leader, Replica
+from braidlog.replication.replica_state import InSyncSet, Leader, Replica
 
 
 def is_sole(replica: Replica) -> bool:

@@ -9,10 +9,11 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from braidlog.model.console_token import CONSOLE
+from braidlog.model.actor import CONSOLE, principal_of
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
-from braidlog.security.access_rule import EVERYONE, Kind, Operation, Rule
+from braidlog.model.reporting.node_report import Roles
+from braidlog.security.access_rule import EVERY, EVERYONE, Kind, Operation, Rule
 from braidlog.security.resource_owners import OWNED, AllOwners, Owners
 
 ANONYMOUS = "anonymous"
@@ -158,3 +159,40 @@ def _parse_hash(name: str, digest: str) -> bytes:
 def hash_token(token: bytes) -> bytes:
     """Tokens are long and random, so a plain hash is enough: there is nothing to guess from."""
     return hashlib.sha256(token).digest()
+
+
+def roles_of(authorize: Authorize, rules: list[Rule], principal: str) -> Roles:
+    """`rules`: all of them, those of the configuration too."""
+    if authorize.is_open:
+        return Roles(view=True, operate=True, administer=True)
+    own = [rule for rule in rules if rule.principal in (EVERYONE, principal)]
+
+    def may_all(operation: Operation, kind: Kind) -> bool:
+        if any(rule.deny and rule.pattern(kind) and rule.speaks_of(operation) for rule in own):
+            return False
+        return any(not rule.deny and rule.pattern(kind) == EVERY and rule.speaks_of(operation) for rule in own)
+
+    view = may_all(Operation.DESCRIBE, Kind.TOPIC) and may_all(Operation.DESCRIBE, Kind.GROUP)
+    administer = authorize.is_allowed(principal, Operation.CLUSTER, None)
+    return Roles(view=view, operate=view and may_all(Operation.ALTER, Kind.TOPIC), administer=view and administer)
+
+
+class OnBehalf(Authorize):
+    door = "console"
+
+    def __init__(self, node: Authorize, secret: str) -> None:
+        super().__init__({}, [])
+        self.required = True
+        self.is_open = self.is_free = False
+        self._node = node
+        self._secret = secret
+
+    def authenticate(self, token: bytes) -> str | None:
+        return principal_of(self._secret, token)
+
+    def is_allowed(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
+        return principal == CONSOLE or self._node.is_allowed(principal, operation, name, kind)
+
+    def check(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> None:
+        if principal != CONSOLE:
+            self._node.check(principal, operation, name, kind)

@@ -15,12 +15,11 @@ from braidlog.adapters.kafka.console_relay import CALL, RelayAdapter
 from braidlog.adapters.peers.node_calls import Serve, requests_of
 from braidlog.broker.routing import Broker, Routing
 from braidlog.broker.services import Services
+from braidlog.model.actor import door_token
 from braidlog.model.address import Address
-from braidlog.model.console_token import door_token
 from braidlog.model.runtime.runtime import World
 from braidlog.security.authentication import Authenticate, Pauses
-from braidlog.security.authorization import CONSOLE, Authorize, Operation, Rule
-from braidlog.security.console_authorization import OnBehalf
+from braidlog.security.authorization import CONSOLE, Authorize, OnBehalf, Operation, Rule
 from braidlog.server.config import AuthConfig
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.listener import Listener

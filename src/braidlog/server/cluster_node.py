@@ -28,8 +28,7 @@ from braidlog.broker.services import Services, tails_of
 from braidlog.cluster.controller_runner import NodeController
 from braidlog.cluster.membership import Membership, name_of
 from braidlog.cluster.metadata import proposals
-from braidlog.cluster.registration import Description, Registrar
-from braidlog.cluster.start_record import StartFile
+from braidlog.cluster.registration import Description, Registrar, StartFile
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError
 from braidlog.model.reporting.node_report import EtcdReport

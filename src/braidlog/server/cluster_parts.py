@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from braidlog.broker.forwarding import Forwarding
-from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.services import NodeParts
 from braidlog.cluster.metadata.metadata_store import Metadata

@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Final
 
 from braidlog.adapters.contract import Adapter
-from braidlog.broker.node_info import no_description
+from braidlog.broker.cluster_report import no_description
 from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.coordinator.state_limits import Holdings
 from braidlog.model.clock import SystemClock

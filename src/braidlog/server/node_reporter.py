@@ -37,7 +37,7 @@ from braidlog.model.reporting import node_report as r
 from braidlog.model.reporting.health_checks import check_room, findings
 from braidlog.model.runtime.cooperative import Pace, in_slices
 from braidlog.partition.maintenance.scrubber import Scrubber
-from braidlog.security.roles import roles_of
+from braidlog.security.authorization import roles_of
 from braidlog.server.config import LoadedConfig
 from braidlog.server.net.connection_limits import ConnectionLimits
 from braidlog.server.net.listener import Listener

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
@@ -23,10 +24,12 @@ from pyiceberg.exceptions import (
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties
+from sqlalchemy import Engine, NullPool, create_engine
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import OperationalError
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tables import evolution
-from braidlog.tables.catalogs import open_catalog
 from braidlog.tables.files import PATIENCE, TableIO
 from braidlog.tables.plan import Plan, TablePlace
 
@@ -241,3 +244,36 @@ def totals(table: Table) -> dict[str, int]:
     snapshot = table.current_snapshot()
     summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
     return {name: int(summary.get(name, 0)) for name in ("total-records", "total-files-size", "total-data-files")}
+
+
+LOCK_SECONDS: Final = 60
+"""So long a commit waits while others hold a file of SQLite. Python's 5 are less than a busy disk takes for a few of theirs."""
+
+
+class UnpooledSqlCatalog(SqlCatalog):
+    """pyiceberg's, with a connection for each thing that is done."""
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+    @engine.setter
+    def engine(self, made: Engine) -> None:
+        self._engine = create_engine(made.url, echo=made.echo, poolclass=NullPool)
+
+
+def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
+    """The catalog of these properties; `name` unless they have another."""
+    told = dict(properties)
+    name, uri = told.pop("name", name), told.get("uri", "")
+    if uri.startswith("sqlite") and "timeout" not in make_url(uri).query:
+        patient = make_url(uri).update_query_dict({"timeout": str(LOCK_SECONDS)})
+        told["uri"] = patient.render_as_string(hide_password=False)
+    if told.get("type") == "sql":
+        told["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
+        del told["type"]  # pyiceberg takes the one or the other
+    try:
+        return load_catalog(name, **told)
+    except OperationalError:
+        # Of two that make its tables at the same time, one is told that they are there. They are, from now on.
+        return load_catalog(name, **told)

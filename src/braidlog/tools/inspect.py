@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 
+import msgspec
+
 from braidlog.codec.batch.records import check_batch_records
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -24,17 +26,39 @@ from braidlog.storage.segment.segment_files import (
     LOG,
     NO_TIMESTAMP,
     STATE,
+    Identity,
     SparseIndex,
     bases_of,
     index_name,
     log_name,
     state_name,
 )
+from braidlog.storage.state.leader_epoch_file import Begun
 from braidlog.storage.state.partition_state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
 from braidlog.storage.state.transaction_index import read_end
-from braidlog.tools.findings import Finding, Kind, Severity
-from braidlog.tools.inspection import Inspection
+from braidlog.tools.findings import Finding, Kind, PartitionReport, Severity
 from braidlog.tools.repair.rebuild import StateRebuild
+
+
+class Inspection(msgspec.Struct, kw_only=True):
+    """What was found, for a report and for a repair."""
+
+    report: PartitionReport
+    folder: str
+    label: str
+    """The folder's name inside of the data folder."""
+    identity: Identity
+    begun: Begun | None = None
+    """Epochs that its checkpoints do not know of yet."""
+    opened: Recovered | None = None
+    """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
+    snapshots: dict[int, StateImage | None] = {}
+    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
+    boundaries: set[int] = set()
+    """Offsets where a checkpoint or a snapshot was taken."""
+    rebuilt: StateImage | None = None
+    """The state to write down in the place of a checkpoint that is not the log's."""
+
 
 Progress = Callable[[int], None]
 

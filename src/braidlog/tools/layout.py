@@ -16,8 +16,7 @@ from braidlog.storage.segment.segment_files import Identity
 from braidlog.storage.state.leader_epoch_file import BegunEpochs
 from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
-from braidlog.tools.inspect import Inspector, Progress, segment_bytes
-from braidlog.tools.inspection import Inspection
+from braidlog.tools.inspect import Inspection, Inspector, Progress, segment_bytes
 
 _NUMBER = re.compile(r"\d{8}")
 _PARTITION = re.compile(r"\d{4,5}")

@@ -12,14 +12,26 @@ A connection is a pure state machine: the same bytes, however cut, give the same
 it accepts no more bytes.
 """
 
-from collections.abc import Sized
+from bisect import bisect_right
+from collections.abc import Sequence, Sized
 from enum import Enum
+from itertools import accumulate
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.receive_buffer import Buffer, Inbox
+
+
+def base64_bytes(size: int) -> int:
+    """Return the base64 length of `size` bytes."""
+    return (size + 2) // 3 * 4
+
+
+def count_fitting(sizes: Sequence[int], room: int) -> int:
+    """Return how many of the first items fit into `room` bytes; 0 if the first does not fit."""
+    return len(sizes) if sum(sizes) <= room else bisect_right(list(accumulate(sizes)), room)
 
 
 class NeedData(Enum):

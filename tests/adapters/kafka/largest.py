@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.adapters.kafka.client import batch_of, produce_of
 
-from braidlog.adapters.kafka.request_entries import LOOKING_UP, PARTITIONS_MAX
+from braidlog.adapters.kafka.topic_entries import LOOKING_UP, PARTITIONS_MAX
 from braidlog.wire.kafka.apis import BY_KEY, OPERATIONS, Api, Key
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.rows import NO_UUID, Field, Kind, Message, fields_of

@@ -8,8 +8,7 @@ from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
 from tests.broker.three_nodes import OWN, TOPIC
 
 from braidlog.adapters.kafka.console_relay import CALL, RelayAdapter
-from braidlog.security.authorization import CONSOLE, Authorize, Operation, Rule
-from braidlog.security.console_authorization import OnBehalf
+from braidlog.security.authorization import CONSOLE, Authorize, OnBehalf, Operation, Rule
 from braidlog.server.adapters import ConsoleRouting, console_calls
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import ClientConnection, Response

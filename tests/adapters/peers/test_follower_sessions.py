@@ -6,7 +6,7 @@ from tests.server.peers.station import PLACE, batch, fetched, question
 from braidlog.adapters.peers import follower_sessions
 from braidlog.adapters.peers.follower_sessions import FollowerSession, Throttle
 from braidlog.adapters.peers.replica_messages import Place
-from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.model.settings import UNLIMITED
 from braidlog.replication.messages import Fetch
 

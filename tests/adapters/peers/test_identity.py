@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.adapters.peers.identity import name_of, node_of
+from braidlog.adapters.peers.follower_sessions import name_of, node_of
 
 
 @pytest.mark.parametrize("node", [0, 1, 42, 2**31 - 1])

@@ -11,9 +11,8 @@ from tests.broker.three_nodes import TOPIC, addresses, assign, folder_id
 from tests.model.manual_world import StuckError
 
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
-from braidlog.adapters.peers.forwarded_keys import forward_of, relayed
 from braidlog.adapters.peers.node_calls import ForwardedConversation
-from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter
+from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter, forward_of, relayed
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
 from braidlog.broker.keys.kv_peer_service import KeyExchange

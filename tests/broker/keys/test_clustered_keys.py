@@ -24,8 +24,8 @@ from braidlog.broker.keys.clustered_keys import WAIT_SECONDS, Around, ClusteredK
 from braidlog.cluster.metadata.events import FenceNode
 from braidlog.codec.batch.records import decode_batch
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.key_scan import Scan
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.feed.feed_records import OPERATION, SEQUENCE
 from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, placements, slot_of

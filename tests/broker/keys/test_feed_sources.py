@@ -10,7 +10,7 @@ from tests.partition.peers import Peers
 from braidlog.broker.keys.feed_sources import LogFeeds
 from braidlog.codec.batch.records import decode_batch
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.feed.feed_records import OPERATION, SEQUENCE
 from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX

@@ -13,7 +13,7 @@ from tests.refusals import reason_of
 from braidlog.broker.keys.key_writes import SEVERAL_BYTES, WrittenLogs
 from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, Slots
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings

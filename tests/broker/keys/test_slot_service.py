@@ -13,9 +13,9 @@ from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, RECORDS_PER_TU
 from braidlog.broker.keys.slot_stats import memory_of
 from braidlog.codec.batch.header import iter_batches
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.kv.engine.key_scan import Scan
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated.log_records import Origin, SlotRecord
 from braidlog.kv.replicated.salvage import Verdict

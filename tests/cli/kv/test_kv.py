@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from braidlog.cli import main
 from braidlog.cli.kv.salvage import TAIL_FOLDER
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.values import pack_pairs, pack_strings
 from braidlog.kv.replicated.log_records import Origin, SlotRecord
 from braidlog.kv.replicated.salvage_files import keep_tail, read_tail

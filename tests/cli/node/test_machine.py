@@ -31,7 +31,7 @@ from braidlog.storage.files import OsDisk
 from braidlog.testing.server import ServerProcess
 from braidlog.tools import doctor as tool
 from braidlog.tools.doctor import Status
-from braidlog.tools.inspection import Inspection
+from braidlog.tools.inspect import Inspection
 from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.wire.dialect import dialects
 

@@ -7,8 +7,8 @@ import pytest
 from tests.kv.replicated.test_log_keyspace import NODES, SETTINGS, ListLog, One, lost, number, plain
 
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.replicated.checkpoints import Checkpoint, Part, What, apply, read_record
 from braidlog.kv.replicated.log_columns import execute_rows
 from braidlog.kv.replicated.log_keyspace import Slot

@@ -14,9 +14,8 @@ from tests.kv.replicated.test_log_keyspace import NODES, ListLog, lost, number
 from braidlog.codec.batch.header import read_header
 from braidlog.codec.batch.records import encode_batch
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock
-from braidlog.kv.engine.operations import Columns, Kind
+from braidlog.kv.engine.operations import Columns, Kind, Level
 from braidlog.kv.engine.settings import Eviction, KeyValueSettings
 from braidlog.kv.engine.values import HashValue, ListValue
 from braidlog.kv.replicated import checkpoints, log_columns, salvage

@@ -9,8 +9,8 @@ import pytest
 
 from braidlog.codec.batch.records import decode_batch
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, HybridClock, Stamp
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.values import HashValue, ListValue, pack_pairs, pack_strings
 from braidlog.kv.replicated import salvage

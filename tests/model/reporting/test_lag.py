@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.model.reporting.lag import lag_of
+from braidlog.model.reporting.node_report import lag_of
 
 
 @pytest.mark.parametrize(

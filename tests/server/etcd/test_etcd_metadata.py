@@ -36,8 +36,7 @@ from braidlog.cluster.metadata.history import History
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import METADATA_TOPIC
 from braidlog.cluster.metadata.metadata_store import Conflict, Metadata
-from braidlog.cluster.registration import Description, Registrar
-from braidlog.cluster.start_record import StartFile
+from braidlog.cluster.registration import Description, Registrar, StartFile
 from braidlog.coordinator.transactions.producer_ids import BLOCK, ProducerIds
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault

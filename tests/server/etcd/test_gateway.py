@@ -25,9 +25,9 @@ from braidlog.cluster.etcd.presence import Life, Presence
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError
+from braidlog.server.etcd.etcd_process import check_version
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.http_connection import Endpoint, parse_endpoint
-from braidlog.server.etcd.versions import check_version
 from braidlog.server.event_loop_runtime import LoopWorld
 from braidlog.storage.group_commit import Flusher
 

@@ -9,7 +9,7 @@ import pytest
 
 FAULTS = """
 import resource, sys
-from braidlog.server.process.allocator import keep_freed_memory
+from braidlog.server.process.process_memory import keep_freed_memory
 if sys.argv[1] == "kept":
     assert keep_freed_memory()
 kept = bytearray(1 << 20)

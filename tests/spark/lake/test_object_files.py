@@ -13,7 +13,7 @@ from tests.tables.object_store import BUCKET, ObjectStore, object_store
 from braidlog.spark import lake
 from braidlog.spark.lake.delta import _storage_options
 from braidlog.spark.lake.object_files import ObjectFiles
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 
 NAME = "lake.events"
 

@@ -25,7 +25,7 @@ from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.upserting import upsert_rows
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 
 BY = ("kind", "day")
 

@@ -26,7 +26,7 @@ from braidlog.spark import topic
 from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.tables import open_table
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 from braidlog.testing.server import ServerProcess
 
 SCHEMA = """id bigint, name string, at timestamp, local timestamp_ntz, day date, price decimal(12,2), raw binary, small smallint,

@@ -19,7 +19,7 @@ from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 
 SINK = "a query: ü/1"
 MOMENT = dt.datetime(2026, 11, 15, 9, 30, 0, 123456, tzinfo=dt.UTC)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, Row
 from braidlog.spark.lake.delta import _storage_options
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.pipeline.project import Project
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 
 
 def rows_of(project: Project, table: str) -> list[Row]:

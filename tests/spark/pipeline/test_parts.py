@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from braidlog import BrokerError
 from braidlog.cli.pipeline import options as pipeline_options
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 from braidlog.spark.pipeline import ledger as ledger_module
 from braidlog.spark.pipeline.alerts import alerts
 from braidlog.spark.pipeline.checkpoints import Position, position

@@ -7,6 +7,7 @@ from tests.wire.conversation import feed
 from tests.wire.cursus.drive import ROWS, asked, client_that_asked, say
 from tests.wire.cursus.strategies import BATCHES, CREDENTIALS, FAILURES, RECORDS, answer_of, request_of
 
+from braidlog.wire.contract import count_fitting
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.batch import (
     Batch,
@@ -19,7 +20,6 @@ from braidlog.wire.cursus.batch import (
 from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
 from braidlog.wire.cursus.failures import Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
-from braidlog.wire.sizes import count_fitting
 
 SPELLINGS = st.sampled_from(Spelling)
 few = settings(max_examples=25)  # per row; there are many rows

@@ -30,9 +30,9 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.records import count_records, fetch_requests, list_offsets, produce_requests
 from braidlog.adapters.kafka.records.fetch_sessions import FetchSessions
-from braidlog.adapters.kafka.request_entries import excess
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
+from braidlog.adapters.kafka.topic_entries import excess
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX

@@ -7,17 +7,32 @@ their responses, so that a new follower does not make the leader read everything
 sync obey the throttle.
 """
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from braidlog.adapters.peers.replica_messages import Place, size_of, write_answer
-from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.model.runtime.runtime import Wakeup
 from braidlog.model.settings import UNLIMITED
 from braidlog.replication.messages import Answer, Fetch
 from braidlog.security.quotas import TokenBucket
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchResponsePartition
+
+_NAME = re.compile(r"node-(0|[1-9][0-9]{0,9})", re.ASCII)
+
+
+def name_of(node: int) -> str:
+    """The common name of a node, which dialling nodes check."""
+    return f"node-{node}"
+
+
+def node_of(name: str | None) -> int | None:
+    """The node of a name; None if it is not a node's name."""
+    found = _NAME.fullmatch(name or "")
+    return None if found is None else int(found[1])
+
 
 ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
 """Maximum record bytes per response, except for a larger first batch; and of waiting responses, except for one more."""

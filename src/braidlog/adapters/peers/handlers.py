@@ -13,11 +13,10 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.peers.follower_sessions import FollowerSession, InSync, Throttle
-from braidlog.adapters.peers.identity import node_of
+from braidlog.adapters.peers.follower_sessions import FollowerSession, InSync, Throttle, node_of
 from braidlog.adapters.peers.node_calls import CallTable
 from braidlog.adapters.peers.replica_messages import NOTHING, Place, in_response, read_question
-from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.model.errors import Reason
 from braidlog.model.runtime.cooperative import breathe
 from braidlog.model.runtime.runtime import World

@@ -7,19 +7,21 @@ TOPOLOGY_CHANGED states that nothing was done.
 """
 
 import logging
+import struct
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.peers.forwarded_keys import FIRST_HOP, answer_of, request_of
-from braidlog.adapters.peers.identity import node_of
+from braidlog.adapters.peers.follower_sessions import node_of
 from braidlog.adapters.peers.node_calls import CallTable
+from braidlog.broker.forwarding import Call
 from braidlog.broker.keys.kv_peer_service import KeyExchange, anti_entropy, salvaged
 from braidlog.broker.routing import Routing
-from braidlog.model.errors import BrokerError
+from braidlog.model.errors import BrokerError, NothingDoneError, Reason
 from braidlog.wire.kafka.messages.calls import CallRequest
-from braidlog.wire.mayfly.connection import write_frame
-from braidlog.wire.mayfly.messages import Failure, Status
+from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES, write_frame
+from braidlog.wire.mayfly.hot import FIRST
+from braidlog.wire.mayfly.messages import Consistency, Failure, Status
 from braidlog.wire.peer import messages as m
 from braidlog.wire.peer.asking import ServingConnection
 from braidlog.wire.peer.connection import Frame, write
@@ -159,3 +161,36 @@ class NodePortAdapter:
 
 def _failed(forward: m.Forward, text: str) -> m.Answer:
     return answer_of(forward, write_frame(forward.request, Failure(Status.SERVER_ERROR, text)))
+
+
+FIRST_HOP: Final = 1
+"""Hop count from the node that the client reached; a second hop is not allowed."""
+_VERSION_2: Final = FIRST + 0x100
+_HEADER: Final = struct.Struct(">III")
+
+
+def forward_of(call: Call, stamp: bytes) -> m.Forward:
+    """The forwarded form of a client's frame."""
+    first, _, size = _HEADER.unpack_from(call.body)
+    begin = HEADER_BYTES if first & 0xFFFFFF00 == FIRST else HEADER_2_BYTES
+    assert begin + size == len(call.body), "one request at a time"
+    consistency = Consistency.QUORUM if begin == HEADER_BYTES else call.body[HEADER_BYTES]
+    return m.Forward(0, first & 0xFF, consistency, FIRST_HOP, stamp, call.principal, call.body[begin:])
+
+
+def relayed(call: Call, answer: m.Answer | m.TopologyChanged) -> bytes:
+    """The frame for the client. Raises `NothingDoneError` if the other node does not hold the key."""
+    if isinstance(answer, m.TopologyChanged):
+        raise NothingDoneError(Reason.NOT_LEADER, f"the other node does not lead the key (epoch {answer.epoch})")
+    _, number, _ = _HEADER.unpack_from(call.body)
+    return _HEADER.pack(FIRST | answer.status, number, len(answer.body)) + answer.body
+
+
+def request_of(forward: m.Forward) -> bytes:
+    """The frame as the client would have sent it here."""
+    head = _HEADER.pack(_VERSION_2 | forward.command, forward.request, len(forward.body))
+    return head + bytes((forward.consistency,)) + forward.body
+
+
+def answer_of(forward: m.Forward, frame: bytes) -> m.Answer:
+    return m.Answer(forward.request, frame[3], frame[HEADER_BYTES:])

@@ -21,12 +21,11 @@ from braidlog.broker.keys.slot_service import Slots
 from braidlog.broker.keys.slot_stats import memory_of, stats_of, stats_of_slots
 from braidlog.broker.topics import Topics
 from braidlog.kv.engine import operations as operations  # noqa: PLC0414 - the words in which this service is asked
-from braidlog.kv.engine.consistency import LEVELS as LEVELS  # noqa: PLC0414 - as above
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.key_scan import Scan as Scan  # noqa: PLC0414 - how this service is asked for names
 from braidlog.kv.engine.key_scan import Scanned, scan
 from braidlog.kv.engine.keyspace import Keyspace
-from braidlog.kv.engine.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
+from braidlog.kv.engine.operations import LEVELS as LEVELS  # noqa: PLC0414 - as above
+from braidlog.kv.engine.operations import Columns, Level, MemoryUsage, Operation, Results, SnapshotDone, Stats
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.store import REPAIR
 from braidlog.kv.feed.feed_records import Watcher

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from braidlog.kv.engine.consistency import Level
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.replicated.log_records import RecordBatch
 from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault

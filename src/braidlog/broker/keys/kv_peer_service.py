@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from braidlog.broker.keys.replica_comparison import SlotComparing
 from braidlog.broker.keys.slot_service import Slots
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, HybridClock, unpack_stamp
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.replicated import anti_entropy as anti_entropy  # noqa: PLC0414 - the words in which replicas are compared
 from braidlog.kv.replicated.log_records import Origin, SlotRecord
 from braidlog.kv.replicated.slots import LOG_TOPIC

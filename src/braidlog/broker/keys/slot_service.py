@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 
 from braidlog.broker.keys.key_writes import Burst, LogWriter, WrittenLogs, led_elsewhere, not_true
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock
 from braidlog.kv.engine.key_scan import Scan, Scanned, scan
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated.log_columns import execute_rows, look_at_rows
 from braidlog.kv.replicated.log_kernel import read_rows

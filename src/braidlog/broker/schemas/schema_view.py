@@ -12,6 +12,7 @@ from braidlog.broker.schemas.schema_log import Entry, Place, SchemaReader
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.runtime.keyed_lock import Turns
 from braidlog.model.runtime.runtime import World
+from braidlog.registry.subject_ids import SubjectIds
 
 
 class SchemaState(Protocol):
@@ -60,3 +61,20 @@ class SchemaFold(Generic[F]):
             self._place = Place(page.topic_id, page.next_offset)
             if page.next_offset >= page.end:
                 return
+
+
+FRESH_SECONDS = 30.0
+"""For how long an id that was deleted is taken at most."""
+
+
+class SchemaIds(SchemaFold[SubjectIds]):
+    """One for a node."""
+
+    def __init__(self, log: SchemaReader, world: World) -> None:
+        super().__init__(log, world, SubjectIds)
+
+    def of(self, subject: str) -> set[int]:
+        return self.fold.of(subject)
+
+    def is_stale(self) -> bool:
+        return self.read_at is None or self._world.monotonic() - self.read_at > FRESH_SECONDS

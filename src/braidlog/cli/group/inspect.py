@@ -1,7 +1,7 @@
 """`braid group list`, `describe`: members, commits, lag.
 
 Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what `model/reporting/lag.py` says, of every partition with a commit or of a topic that members read; where the topic is
+Invariant: lag is what `model/reporting/node_report.py` says, of every partition with a commit or of a topic that members read; where the topic is
 gone, none is invented.
 """
 
@@ -18,7 +18,7 @@ from braidlog.cli.terminal.watch import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.model.reporting.lag import lag_of
+from braidlog.model.reporting.node_report import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):

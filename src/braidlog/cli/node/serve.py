@@ -24,8 +24,8 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting.json_log_line import TEXT, formatter
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
 from braidlog.server.node import Server
-from braidlog.server.process.allocator import keep_freed_memory
 from braidlog.server.process.log_rate_limit import Sparing
+from braidlog.server.process.process_memory import keep_freed_memory
 from braidlog.server.process.service_manager import ServiceManager
 from braidlog.tasks import Tasks
 

@@ -30,12 +30,12 @@ from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerE
 from braidlog.client.schemes import Target
 from braidlog.model.address import read_address
 from braidlog.model.record import NewRecord
+from braidlog.wire.contract import base64_bytes
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
 from braidlog.wire.mlog.errors import ErrorCode as E
 from braidlog.wire.mlog.errors import RPCErrorResponse, should_reconnect
 from braidlog.wire.mlog.sizes import value_bytes_max
-from braidlog.wire.sizes import base64_bytes
 
 REASONS: dict[int, Refusal] = {
     E.UNKNOWN: Refusal.FAILED,

@@ -31,12 +31,12 @@ from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.client.schemes import Target
 from braidlog.model.record import NewRecord
+from braidlog.wire.contract import base64_bytes
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import ClientConnection, Response
 from braidlog.wire.rustlog.messages import BinaryErrorCode as B
 from braidlog.wire.rustlog.messages import ErrorCode as E
 from braidlog.wire.rustlog.messages import Form
-from braidlog.wire.sizes import base64_bytes
 
 REASONS: dict[Form, dict[int, Refusal]] = {
     Form.JSON: {

@@ -17,8 +17,7 @@ from braidlog.client.drivers.transactions import ListedTransaction, PartitionPro
 from braidlog.client.drivers.users import ITERATIONS_MIN, MECHANISMS, UserCredential
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
-from braidlog.model.reporting.lag import lag_of
-from braidlog.model.reporting.node_report import NodeDescription
+from braidlog.model.reporting.node_report import NodeDescription, lag_of
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from braidlog.cluster.metadata.history import History
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Entry
 from braidlog.cluster.metadata.topic_state import Topic
-from braidlog.cluster.start_record import StartFile, Starts
+from braidlog.cluster.registration import StartFile, Starts
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment, Nodes

@@ -15,7 +15,6 @@ import msgspec
 
 from braidlog.cluster.etcd import image_snapshots
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys, decode_entry, digest, encode_entry, one
-from braidlog.cluster.etcd.outage import Outage
 from braidlog.cluster.etcd.port import (
     Change,
     Etcd,
@@ -25,6 +24,7 @@ from braidlog.cluster.etcd.port import (
     EtcdForeignError,
     EtcdRefusedError,
     Holds,
+    Outage,
     Put,
     Watch,
 )

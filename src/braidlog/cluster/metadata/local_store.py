@@ -32,9 +32,8 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import BATCH_BYTES_MAX
-from braidlog.model.runtime.internal_log import InternalLog
 from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import InternalLog, World
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.storage.folder.data_folder import TopicMeta
 

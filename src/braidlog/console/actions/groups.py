@@ -12,7 +12,7 @@ from braidlog.console.form_fields import Fields, FormError, integer, text_of
 from braidlog.console.listener_clients import Clients
 from braidlog.console.rendering import UNKNOWN
 from braidlog.model.clock import SystemClock
-from braidlog.model.reporting.lag import lag_of
+from braidlog.model.reporting.node_report import lag_of
 from braidlog.model.time_parsing import FORMS, parse_moment
 
 WORDS = {

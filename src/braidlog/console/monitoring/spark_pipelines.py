@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 
 PIPELINES_MAX: Final = 50
 STAGES_MAX: Final = 100

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.console.monitoring.spark_pipelines import SparkPipelines
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 
 QUERIES_MAX: Final = 200
 REPORT_BYTES_MAX: Final = 256 * 1024

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from braidlog.console.access_control import REQUESTS_MAX, Keys, is_our_host
 from braidlog.console.node_client import Node, NodeError
-from braidlog.model.console_token import CONSOLE
+from braidlog.model.actor import CONSOLE
 from braidlog.registry.errors import Code, RegistryError
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"

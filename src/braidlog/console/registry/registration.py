@@ -7,7 +7,7 @@ Invariant: the node judges by its own rules, for a name that was proved when it 
 from braidlog.console.node_client import Node
 from braidlog.console.registry.access import topic_of
 from braidlog.console.registry.schema_registry import Registry
-from braidlog.model.console_token import CONSOLE
+from braidlog.model.actor import CONSOLE
 from braidlog.registry import changes
 from braidlog.registry.errors import Code, RegistryError
 

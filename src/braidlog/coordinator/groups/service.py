@@ -33,8 +33,7 @@ from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, chec
 from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
-from braidlog.model.reporting.lag import UNKNOWN_END, lag_of
-from braidlog.model.reporting.node_report import LagReport
+from braidlog.model.reporting.node_report import UNKNOWN_END, LagReport, lag_of
 from braidlog.model.runtime.cooperative import in_slices
 from braidlog.model.runtime.runtime import World
 from braidlog.model.settings import UNLIMITED

@@ -31,9 +31,17 @@ from typing import Final, NamedTuple
 from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.kv.engine.operations import Columns, Kind
 from braidlog.kv.engine.values import HashValue, ListValue, code_of, read_coded, write_value
-from braidlog.kv.replicated.key_stamps import NEVER, STAMP_BYTES, changed_at, packed, replaced_at
 from braidlog.kv.replicated.log_keyspace import Slot
-from braidlog.kv.replicated.log_records import Origin, SlotRecord, unpack_record
+from braidlog.kv.replicated.log_records import (
+    NEVER,
+    STAMP_BYTES,
+    Origin,
+    SlotRecord,
+    changed_at,
+    packed,
+    replaced_at,
+    unpack_record,
+)
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from braidlog.codec.batch.header import HEADER_BYTES, BatchHeader
 from braidlog.codec.batch.records import decode_batch
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import Stamp
-from braidlog.kv.engine.operations import Columns, Kind, Operation
+from braidlog.kv.engine.operations import Columns, Kind, Level, Operation
 from braidlog.kv.engine.store import Store
 from braidlog.kv.feed.feed_records import MutationColumns
 from braidlog.kv.replicated import checkpoints

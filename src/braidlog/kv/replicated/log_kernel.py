@@ -559,7 +559,7 @@ def _applied(
 def _note(
     stamps: dict, gone: dict, gone_by_time: list, op: cython.int, key: bytes, stamp: bytes, wall_ms: cython.longlong
 ) -> object:
-    """Keep when a key changed (key_stamps.py), and that it is gone. No stamp of the log so far is later."""
+    """Keep when a key changed (log_records.py), and that it is gone. No stamp of the log so far is later."""
     known: object
     if op == _OP_INCRBY:
         known = stamps.get(key)

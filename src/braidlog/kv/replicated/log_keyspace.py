@@ -14,16 +14,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock, Stamp
 from braidlog.kv.engine.keyspace import Keyspace
-from braidlog.kv.engine.operations import Columns, Operation
+from braidlog.kv.engine.operations import Columns, Level, Operation
 from braidlog.kv.engine.settings import Eviction, KeyValueSettings
 from braidlog.kv.engine.store import Mutation, Store
 from braidlog.kv.engine.values import ListValue
 from braidlog.kv.feed.feed_records import Watcher
-from braidlog.kv.replicated.key_stamps import last_change, with_change
-from braidlog.kv.replicated.log_records import Origin, RecordBatch, SlotRecord, element_digest
+from braidlog.kv.replicated.log_records import Origin, RecordBatch, SlotRecord, element_digest, last_change, with_change
 from braidlog.kv.wal.wal_entries import REPLACES, Op
 from braidlog.model.errors import StorageFault
 
@@ -128,7 +126,7 @@ class Slot:
         self.log = log
         self.delete_retention_ms = delete_retention_ms
         self.stamps: dict[bytes, bytes] = {}
-        """When each key has changed (key_stamps.py), also those that went not long ago."""
+        """When each key has changed (log_records.py), also those that went not long ago."""
         self.origins: dict[Origin, int] = {}
         """What was salvaged not long ago → the wall time of its stamp."""
         self.listeners: list[KeyListener] = []

@@ -18,15 +18,44 @@ Never the whole of a collection.
 import struct
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.batch.records import Sealed, sealed_section
 from braidlog.codec.errors import ProtocolError
-from braidlog.kv.engine.consistency import LEVELS, Level
-from braidlog.kv.engine.hybrid_clock import Stamp
+from braidlog.kv.engine.hybrid_clock import Stamp, unpack_stamp
+from braidlog.kv.engine.operations import LEVELS, Level
 from braidlog.kv.replicated.log_kernel import append_record
 from braidlog.kv.wal.wal_entries import OPS, Op
+
+STAMP_BYTES: Final = 28
+NEVER: Final = bytes(STAMP_BYTES)
+
+
+def changed_at(stamps: bytes) -> bytes:
+    return stamps[:STAMP_BYTES]
+
+
+def replaced_at(stamps: bytes) -> bytes:
+    """Return the stamp of the last SET or DEL, or `NEVER`, which is before every stamp."""
+    return stamps[-STAMP_BYTES:]
+
+
+def packed(changed: bytes, replaced: bytes) -> bytes:
+    return changed if changed == replaced else changed + replaced
+
+
+def with_change(stamps: bytes | None, stamp: Stamp, *, replaces: bool) -> bytes:
+    """Return the stamps of a key after one more change."""
+    new = stamp.pack()
+    if replaces:
+        return new
+    return new + NEVER if stamps is None else packed(max(changed_at(stamps), new), replaced_at(stamps))
+
+
+def last_change(stamps: bytes) -> Stamp:
+    return unpack_stamp(changed_at(stamps))
+
 
 VERSION = 1
 _HEAD = struct.Struct(">BBBBQI16sI")

@@ -22,13 +22,11 @@ minute is not taken: what it was written against may be forgotten. Its file stay
 from collections.abc import Iterable
 from enum import Enum, auto
 
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX
-from braidlog.kv.engine.operations import INTEGER_MAX, INTEGER_MIN
+from braidlog.kv.engine.operations import INTEGER_MAX, INTEGER_MIN, Level
 from braidlog.kv.engine.values import HashValue, ListValue, Value, pack_pairs, pack_strings, pairs_of, strings_in
-from braidlog.kv.replicated.key_stamps import changed_at, replaced_at
 from braidlog.kv.replicated.log_keyspace import Slot
-from braidlog.kv.replicated.log_records import Origin, SlotRecord, element_digest
+from braidlog.kv.replicated.log_records import Origin, SlotRecord, changed_at, element_digest, replaced_at
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_COLLECTION_ITEMS_MAX
 

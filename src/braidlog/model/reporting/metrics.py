@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from braidlog.model.reporting.cluster_metrics import CLUSTER_TABLE, KEYS_TABLE
-from braidlog.model.reporting.lag import UNKNOWN_END
 from braidlog.model.reporting.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, node_row
 from braidlog.model.reporting.node_report import (
+    UNKNOWN_END,
     ListenerReport,
     LogReport,
     PartitionReport,

@@ -131,7 +131,7 @@ class Welcome(msgspec.Struct, frozen=True):
     has_pages: bool = True
     """Whether pages are served. Without them only endpoints for machines exist: health, metrics, schemas."""
     door_secret: str = ""
-    """Makes tokens for the private listeners, for the console and for signed-in users (`console_token.py`)."""
+    """Makes tokens for the private listeners, for the console and for signed-in users (`actor.py`)."""
     sign_in: bool = False
     """Whether users must sign in with the node's users and tokens."""
     has_principals: bool = False
@@ -498,3 +498,28 @@ class WatchedPiece(msgspec.Struct, frozen=True, omit_defaults=True):
     data: bytes = b""
     lost: int = 0
     is_closed: bool = False
+
+
+UNKNOWN_END = -1
+"""The end offset of a partition without a local replica: only another node knows it."""
+
+
+def lag_of(committed: int | None, start: int, end: int) -> int:
+    """Return the records between a group's committed offset and the end. Without a valid commit the group starts at
+    the partition's start.
+    """
+    return max(end - max(start if committed is None else committed, start), 0)
+
+
+class QueryProgress(msgspec.Struct, frozen=True):
+    """One report. `progress` is Spark's StreamingQueryProgress, unchanged."""
+
+    query: str
+    run: str
+    name: str | None = None
+    pipeline: str | None = None
+    state: Literal["running", "stopped", "failed"] = "running"
+    error: str | None = None
+    progress: dict[str, Any] | None = None
+    tables: dict[str, str] = {}
+    """Where the pipeline's tables are, by name: a folder, a URI, or a name in a catalog."""

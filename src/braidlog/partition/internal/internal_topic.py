@@ -1,4 +1,4 @@
-"""An internal topic of one partition, as the log that a node keeps for itself (`model/runtime/internal_log.py`): its metadata.
+"""An internal topic of one partition, as the log that a node keeps for itself (`model/runtime/runtime.py`): its metadata.
 
 Knows: how such a log is made, opened, replaced and trimmed, and that it has a copy. Refuses to know: what is written to it.
 Invariant: a log is made once: the folder remembers it before anything is written to it, and one that is lost or damaged is

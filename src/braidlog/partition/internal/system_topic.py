@@ -1,12 +1,14 @@
 """A partition that the node itself writes and others read: no producer, no acknowledgement but that it is durable."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from braidlog.cluster.metadata.events import CreateTopic
 from braidlog.codec.batch.header import BatchHeader, read_headers
 from braidlog.model.runtime.runtime import World
 from braidlog.partition.fetch.record_reader import batches_of
 from braidlog.partition.partition import Partition
 from braidlog.partition.replica_runner import Produced
+from braidlog.storage.folder.data_folder import DataFolder
 
 READ_BYTES = 1024 * 1024
 
@@ -25,3 +27,19 @@ def read_published(hosted: Partition, offset: int) -> Iterator[tuple[bytes, int,
     while (found := hosted.log.slice_at(offset, READ_BYTES)) is not None:
         yield from batches_of(found)
         offset = found.next_offset
+
+
+def write_topic(folder: DataFolder, topic: CreateTopic, batches: Mapping[int, Iterable[bytes]], now_ms: int) -> None:
+    """Make a topic with these batches in its partitions; durable when this returns. One of that name, which an earlier try has
+    left, is deleted first."""
+    if folder.find(topic.topic) is not None:
+        folder.delete_topic(topic.topic)
+    folder.create_topic(
+        topic.topic, topic.partitions, topic.settings, topic_id=topic.topic_id, created_ms=topic.created_ms
+    )
+    for number, found in batches.items():
+        log = folder.open_partition(topic.topic, number)
+        log.begin_epoch(topic.leader_epoch)
+        for batch in found:
+            log.append(batch, leader_epoch=topic.leader_epoch, now_ms=now_ms)
+        log.close()

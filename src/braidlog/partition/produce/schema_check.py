@@ -1,7 +1,7 @@
 """The check of values at the append: each names a schema of its topic's subject, where the topic asks for that.
 
 Knows: what a batch says of its values (five bytes of each), what is refused and how that is said. Refuses to know: how the ids of
-a subject are known (`broker/schemas/subject_schema_ids.py`), what a schema is.
+a subject are known (`broker/schemas/schema_view.py`), what a schema is.
 Invariant: on the loop a value costs a look at its first bytes; what is compressed is opened by who opens it anyhow (`append.py`),
 the worker if it is large.
 """

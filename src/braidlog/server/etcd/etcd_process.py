@@ -10,6 +10,7 @@ import contextlib
 import importlib
 import logging
 import os
+import re
 import shutil
 import signal
 import ssl
@@ -23,7 +24,6 @@ import msgspec
 from braidlog.cluster.etcd.port import EtcdRefusedError
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.http_connection import Connection, parse_endpoint
-from braidlog.server.etcd.versions import check_version
 
 log = logging.getLogger("braidlog.metadata")
 
@@ -284,3 +284,23 @@ def _started(pid: int) -> int | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[0] == "Z" else int(fields[19])
+
+
+FLOOR: Final = (3, 4, 22)
+_TORN_FROM: Final = (3, 5, 0)
+_TORN_TO: Final = (3, 5, 5)
+
+
+def check_version(text: str, whose: str) -> None:
+    """Raise for versions whose members could silently diverge after a crash, and for versions that are too old."""
+    found = re.match(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    if found is None:
+        raise EtcdRefusedError(f"{whose} reports etcd version {text!r}; 3.4.22 or later is required")
+    version = tuple(int(part) for part in found.groups())
+    if version < FLOOR:
+        raise EtcdRefusedError(f"{whose} is etcd {text}; 3.4.22 or later is required (not 3.5.0 to 3.5.5)")
+    if _TORN_FROM <= version <= _TORN_TO:
+        raise EtcdRefusedError(
+            f"{whose} is etcd {text}, whose members can diverge permanently after a kill; use 3.4.22 or later, or "
+            "3.5.6 or later"
+        )

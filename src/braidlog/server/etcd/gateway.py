@@ -29,8 +29,8 @@ from braidlog.cluster.etcd.port import (
 )
 from braidlog.model.clock import Seconds
 from braidlog.server.etcd import messages
+from braidlog.server.etcd.etcd_process import check_version
 from braidlog.server.etcd.http_connection import Answer, Connection, Endpoint, parse_endpoint
-from braidlog.server.etcd.versions import check_version
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from braidlog.broker.keys.clustered_keys import log_settings
 from braidlog.cluster.metadata.events import CreateTopic, DeleteTopic, Event, FolderMade
 from braidlog.cluster.metadata.image import Image
 from braidlog.codec.batch.records import encode_batch
-from braidlog.kv.engine.consistency import Level
 from braidlog.kv.engine.hybrid_clock import HybridClock
 from braidlog.kv.engine.keyspace import Keyspace
+from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.values import HashValue, ListValue, Value, pack_strings
 from braidlog.kv.replicated.log_records import SlotRecord
@@ -26,7 +26,7 @@ from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import StorageFault
 from braidlog.model.runtime.runtime import World
-from braidlog.partition.internal.offline_topic import write_topic
+from braidlog.partition.internal.system_topic import write_topic
 from braidlog.storage.files import join, remove_tree
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry

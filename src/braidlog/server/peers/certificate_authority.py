@@ -20,7 +20,7 @@ try:
 except ImportError as error:  # pragma: no cover - a development machine has it
     raise ImportError("making certificates needs the library cryptography: pip install 'braidlog[cluster]'") from error
 
-from braidlog.adapters.peers.identity import name_of
+from braidlog.adapters.peers.follower_sessions import name_of
 from braidlog.model.clock import Clock
 
 AUTHORITY: Final = "braidlog-ca"

@@ -1,7 +1,7 @@
 """TLS between nodes: both sides present a certificate of the cluster's own authority.
 
 Invariants: no other authority is trusted, whatever the machine trusts. Unusable files replace nothing.
-`adapters/peers/identity.py` maps certificates to nodes.
+`adapters/peers/follower_sessions.py` maps certificates to nodes.
 """
 
 import logging

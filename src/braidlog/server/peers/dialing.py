@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from braidlog.adapters.peers.identity import name_of
+from braidlog.adapters.peers.follower_sessions import name_of
 
 log = logging.getLogger("braidlog.peers")
 

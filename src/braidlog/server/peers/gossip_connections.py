@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from typing import Any, Final, Protocol, cast
 
-from braidlog.adapters.peers.identity import node_of
+from braidlog.adapters.peers.follower_sessions import node_of
 from braidlog.server.net.admission import certified_name
 from braidlog.server.peers.dialing import Dial
 from braidlog.tasks import Tasks

@@ -7,7 +7,7 @@ Does not handle: connections (`node_calls.py`), slot leadership.
 import ssl
 from typing import Final
 
-from braidlog.adapters.peers.forwarded_keys import forward_of, relayed
+from braidlog.adapters.peers.node_port import forward_of, relayed
 from braidlog.broker.forwarding import Call
 from braidlog.broker.keys.kv_peer_service import KeyExchange
 from braidlog.broker.routing import Routing

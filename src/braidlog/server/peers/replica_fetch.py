@@ -9,7 +9,7 @@ from collections.abc import Callable
 from braidlog.adapters.peers.follower_sessions import InSync
 from braidlog.adapters.peers.handlers import PeersAdapter
 from braidlog.adapters.peers.replica_messages import Place
-from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.model.runtime.runtime import World
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.dialing import AddressOf, Dial

@@ -3,6 +3,7 @@
 Knows: where Linux says so. Refuses to know: who asks.
 """
 
+import ctypes
 import os
 
 _STATM = "/proc/self/statm"
@@ -15,3 +16,17 @@ def resident_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+KEPT_BYTES_MAX = 16 * 1024 * 1024
+KEPT_ALLOCATION_BYTES_MAX = 4 * 1024 * 1024
+
+
+def keep_freed_memory() -> bool:
+    """Whether the allocator could be told; with another one than glibc's everything works as before."""
+    try:
+        tune = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return bool(tune(_TRIM_THRESHOLD, KEPT_BYTES_MAX)) and bool(tune(_MMAP_THRESHOLD, KEPT_ALLOCATION_BYTES_MAX))

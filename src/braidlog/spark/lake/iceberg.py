@@ -42,7 +42,7 @@ from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_s
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, join
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 
 _SINK = "braidlog.sink."
 _RUN = "braidlog.run."

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import QueryProgress
 from braidlog.spark.pipeline.layers.expectations import counts
 from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 

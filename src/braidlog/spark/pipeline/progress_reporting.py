@@ -28,8 +28,7 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.utils import is_remote
 
-from braidlog.model.reporting.node_report import LOCAL_ADMIN_URL
-from braidlog.model.reporting.spark_queries import QueryProgress
+from braidlog.model.reporting.node_report import LOCAL_ADMIN_URL, QueryProgress
 
 log = logging.getLogger("braidlog.spark")
 

@@ -7,7 +7,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
     <folder>/LOCK                         held by the one process that owns the folder
              folder.a folder.b            identity and format of the folder
              cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
-             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly (cluster/start_record.py)
+             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly (cluster/registration.py)
              epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/state/leader_epoch_file.py), if there were any
              topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/log/partition_log.py), if it is held here

@@ -17,8 +17,7 @@ from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.recovery import Recovered
 from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Kind, VerifyReport
-from braidlog.tools.inspect import Progress
-from braidlog.tools.inspection import Inspection
+from braidlog.tools.inspect import Inspection, Progress
 from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.tools.repair.partition import PartitionRepair, Step
 from braidlog.tools.verify import verify

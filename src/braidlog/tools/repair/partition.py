@@ -30,7 +30,7 @@ from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, Segm
 from braidlog.storage.state.partition_state import STATE_MAGIC, StateImage, encode_image, write_snapshot
 from braidlog.storage.two_copy_file import SlotPair
 from braidlog.tools.findings import Kind
-from braidlog.tools.inspection import Inspection
+from braidlog.tools.inspect import Inspection
 from braidlog.tools.repair.quarantine import QuarantineReport, keep_bytes
 
 _SPAN_MAX = 2**31 - 1

@@ -20,7 +20,7 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.receive_buffer import lone_payload
-from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
+from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused, count_fitting
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
 from braidlog.wire.cursus.batch import (
@@ -48,7 +48,6 @@ from braidlog.wire.cursus.failures import (
 )
 from braidlog.wire.cursus.messages import BATCH, BY_NAME, BY_REQUEST, OPERATIONS, Operation, Request
 from braidlog.wire.cursus.requests import Acks, Credentials, ReadStream, Stream
-from braidlog.wire.sizes import count_fitting
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 EXPANDED_BYTES_MAX = 16 * 1024 * 1024

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import base64_bytes
 from braidlog.wire.flux.messages import (
     BrokerFetch,
     BrokerFetched,
@@ -24,7 +25,6 @@ from braidlog.wire.flux.messages import (
     ShownRecord,
 )
 from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
-from braidlog.wire.sizes import base64_bytes
 
 LINE_BYTES_MAX: Final = 1024 * 1024
 """Lines have at most 1 MiB in both directions (the Flux page, §5), without the newline; one byte more is rejected."""

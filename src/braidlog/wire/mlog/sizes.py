@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from braidlog.codec.json_guard import TOKENS_MAX
+from braidlog.wire.contract import base64_bytes, count_fitting
 from braidlog.wire.mlog.messages import LogEntry
 from braidlog.wire.mlog.replication import batch_bytes
-from braidlog.wire.sizes import base64_bytes, count_fitting
 
 PAYLOAD_BYTES_MAX: Final = 4 * 1024 * 1024
 """The document's MaxFrameSize: it limits the payload; a frame has six more bytes."""

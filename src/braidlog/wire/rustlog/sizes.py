@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
+from braidlog.wire.contract import base64_bytes, count_fitting
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, FetchedRecord
-from braidlog.wire.sizes import base64_bytes, count_fitting
 
 BINARY_ANSWER_BYTES: Final = 1 + 4 + 8
 

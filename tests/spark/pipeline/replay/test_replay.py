@@ -33,7 +33,7 @@ from braidlog.spark.pipeline.replay import replay as replaying
 from braidlog.spark.pipeline.replay.replay import Plan
 from braidlog.spark.pipeline.stage_runner import StopRequest
 from braidlog.spark.pipeline.status import status
-from braidlog.tables.catalogs import open_catalog
+from braidlog.tables.catalog import open_catalog
 from braidlog.testing.server import ServerProcess
 
 TABLES = ("silver", "windows")
