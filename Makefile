@@ -50,6 +50,9 @@ quick: setup ## the tests that need no Java, browser or foreign client, with few
 lines: setup ## lines of code by folder, without comments and docstrings
 	@$(BIN)/python -m tests.code_lines
 
+where: setup ## the tests that cover a module: make where FILE=src/braidlog/storage/files.py
+	@$(BIN)/python -m tests.where $(FILE)
+
 dev: $(RUNS) ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
@@ -220,4 +223,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, and the suites of franz-go and cursus-client, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo wheels image pythons docs crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-tables bench-flood bench-loop sizing etcd etcd-clock iceberg-spark object-stores pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines where dev demo wheels image pythons docs crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-tables bench-flood bench-loop sizing etcd etcd-clock iceberg-spark object-stores pictures interop interop-peer interop-cluster

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests import where
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "braidlog"
@@ -19,82 +20,6 @@ LINES_MAX = 900
 REASON = re.compile(r"Over \d+ lines because ", re.IGNORECASE)
 """How the head of a long file begins its reason."""
 
-WAYS = {
-    "audit": "who changed what, by every port",
-    "authentication": "the same rules on every port",
-    "browser": "pages in a real browser",
-    "clients": "clients of others",
-    "commands": "whole commands, as typed",
-    "consume": "one command in all its forms",
-    "connection": "a whole connection",
-    "conversations": "requests and answers in order",
-    "crashes": "every state a power cut can leave",
-    "cross_door": "written through one port, read through the others",
-    "damage": "valid frames with bytes changed",
-    "decode": "a command of the wire tools, as typed",
-    "discovery": "what Spark finds by name",
-    "disk_random": "the simulated disk against a list in memory",
-    "faults": "errors of disk and network",
-    "foreign": "our client against the behaviour of another server",
-    "follow": "reading while somebody writes",
-    "deployments": "one job, wherever it runs",
-    "frames": "data frames in and out",
-    "fuzz": "random bytes",
-    "guide": "the examples of a guide",
-    "hostile": "clients that mean harm",
-    "inbox_lines": "one class, read by lines",
-    "keyvalue": "keys and values through a whole server",
-    "kcat": "a program of others beside ours",
-    "kill": "kill -9 of a real process",
-    "kills": "kill -9 of real processes",
-    "leaders": "where clients are sent, on every port",
-    "life": "from start to stop",
-    "limits": "one too many of what a node keeps",
-    "loop": "the largest request of every operation, and how long it holds up the others",
-    "locking": "two processes, one folder",
-    "log_model": "random operations against a list in memory",
-    "lone_requests": "the short way of a request that comes alone, beside the long one",
-    "machine": "commands that look at this machine",
-    "main": "the outermost command",
-    "manners": "what all pages do: sort, filter, be used by keyboard, stand out",
-    "memory": "bytes held under load",
-    "metrics": "the figures of a running node",
-    "model": "random operations against a dictionary",
-    "object_stores": "stores of others, on loopback",
-    "oracles": "the codecs of others",
-    "order": "answers that some order of all changes must explain",
-    "page": "a page of docs/ against the tables it is made of",
-    "parts": "small modules together",
-    "planted": "bugs put in on purpose, each found by its test",
-    "process": "a real process",
-    "published_client": "a published client, unmodified",
-    "records": "records as they are stored and shown",
-    "replicated": "a log that is one replica of several",
-    "restart": "stop and start again",
-    "receive_buffer": "one method, driven by a socket",
-    "round_trip": "written and read back",
-    "rows": "one row layout",
-    "rules": "retry and error rules of all drivers",
-    "rest_catalog": "Iceberg's own REST catalog, in Java",
-    "schemas": "JSON output against its schemas",
-    "sdist": "the test suite of another project",
-    "tools": "command-line tools of another project",
-    "served": "every request of a table is served",
-    "server": "a server with all its ports",
-    "settings": "options in all their forms",
-    "socket": "over a real socket",
-    "spark": "a real Spark",
-    "staging_kill": "kill -9 between the steps of a staged batch",
-    "streams": "answers that do not end",
-    "table": "every row of a dialect's table",
-    "threads": "many threads at once",
-    "three_nodes": "three nodes that are one cluster, over a real etcd",
-    "tls": "over TLS",
-    "vectors": "golden bytes",
-    "send": "a command of the wire tools, as typed",
-    "tap": "a command of the wire tools, as typed",
-}
-"""Test files named after a way of testing instead of a module, and what each of them does."""
 FOLDERS = {
     "attack": "a whole node under attack, its clients' histories checked",
     "docs": "the blocks of README and guides, executed",
@@ -168,43 +93,36 @@ def test_a_folder_that_is_not_there_is_noticed() -> None:
     assert folders_on_the_map("| `wire/<dialect>/` | … |\n| `attic/` | old things |\n") == {"wire", "attic"}
 
 
-# ── Tests mirror the source ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def is_named_after(test: Path, source: Path = SOURCE) -> bool:
-    """Whether a test file, named from tests/ on, has the name of a module or folder beside it, or of its own folder."""
-    folder, name = test.parent, test.stem.removeprefix("test_")
-    return name == folder.name or (source / folder / f"{name}.py").exists() or (source / folder / name).is_dir()
+# ── Tests are found ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def has_a_place(test: Path, source: Path = SOURCE) -> bool:
-    """Whether a test file, named from tests/ on, stands where somebody who knows the source looks for it."""
+    """Whether a test file, named from tests/ on, is in a folder that mirrors one of the source, or in one of `FOLDERS`."""
     folder = test.parent
-    if folder == Path() or folder.parts[0] in FOLDERS or folder.as_posix() in FOLDERS:
-        return True
-    if not (source / folder).is_dir():
-        return False
-    return is_named_after(test, source) or test.stem.removeprefix("test_") in WAYS
+    return folder == Path() or folder.parts[0] in FOLDERS or folder.as_posix() in FOLDERS or (source / folder).is_dir()
 
 
-def files_of_tests() -> list[Path]:
-    return [path.relative_to(TESTS) for path in tracked() if path.name.startswith("test_") and TESTS in path.parents]
+def test_tests_are_where_the_source_is() -> None:
+    tests = [path.relative_to(TESTS) for path in tracked() if path.name.startswith("test_") and TESTS in path.parents]
+    assert [str(test) for test in tests if not has_a_place(test)] == []
 
 
-def test_tests_mirror_the_source() -> None:
-    assert [str(test) for test in files_of_tests() if not has_a_place(test)] == []
+def test_every_module_has_a_test() -> None:
+    assert [str(module) for module in where.modules() if not where.tests_of(module)] == []
 
 
-def test_every_way_of_testing_is_used() -> None:
-    used = {test.stem.removeprefix("test_") for test in files_of_tests() if not is_named_after(test)}
-    assert set(WAYS) - used == set()
+def test_tests_that_are_named_for_a_module_exist() -> None:
+    assert {test for test in where.COVERED.values() if not (ROOT / test).is_file()} == set()
 
 
-def test_a_test_of_nothing_is_noticed() -> None:
-    assert has_a_place(Path("storage/test_partition.py"))
-    assert has_a_place(Path("storage/test_crashes.py"))
-    assert not has_a_place(Path("storage/test_attic.py"))
+def test_a_test_of_no_folder_is_noticed() -> None:
+    assert has_a_place(Path("storage/log/test_partition_log.py"))
     assert not has_a_place(Path("attic/test_crashes.py"))
+
+
+def test_the_closest_test_comes_first() -> None:
+    module = Path("src/braidlog/storage/log/partition_log.py")
+    assert where.tests_of(module)[0] == Path("tests/storage/log/test_partition_log.py")
 
 
 # ── Sizes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,8 @@
 
 Its rules are another school's: it guards names, exact types and reservations of fields, as those need who also write JSON or
 generate code; ours are Confluent's, and ask what the bytes allow. Where the two differ stands here, one by one, with the reason;
-where neither is named they agree. Of JSON Schema a validator judges the cases (`tests/registry/json_schema/test_json_compatibility.py`).
+where neither is named they agree. Of JSON Schema a validator judges the cases
+(`tests/registry/json_schema/test_json_compatibility.py`).
 """
 
 import subprocess

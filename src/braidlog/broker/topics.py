@@ -1,7 +1,8 @@
 """Topics: create, delete, grow, alter.
 
-Knows: what a request may ask for. Refuses to know: records; finding a partition (`partition/partition_registry.py`); who replicates one
-(`topic_placement.py`). Invariant: a topic that was acknowledged as created is there after a crash; one that was deleted is not.
+Knows: what a request may ask for. Refuses to know: records; finding a partition (`partition/partition_registry.py`);
+who replicates one (`topic_placement.py`). Invariant: a topic that was acknowledged as created is there after a crash;
+one that was deleted is not.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """The node, as its console knows it: questions over a private socket, the last snapshots, rates between them.
 
-Knows: `model/reporting/node_report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is asked for a snapshot at most
-once a second; every question ends, with an answer, a refusal or a deadline; an answer for nobody is dropped.
+Knows: `model/reporting/node_report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is
+asked for a snapshot at most once a second; every question ends, with an answer, a refusal or a deadline; an answer
+for nobody is dropped.
 """
 
 import asyncio

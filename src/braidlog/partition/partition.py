@@ -153,7 +153,8 @@ class Partition(HostedLog):
         self.followed: Callable[[], None] | None = None
         """Called after each step: what is made from the records follows them."""
         self.verified: dict[int, int] = {}
-        """Whose transaction is known to write here: producer id → epoch (`transaction_verification.py`). A marker ends it, and so does
+        """Whose transaction is known to write here: producer id → epoch (`transaction_verification.py`). A marker
+        ends it, and so does
         every change of the leader."""
         self._assigned = resumes
         if resumes is not None:

@@ -1,7 +1,7 @@
 """Which ids each subject has: the part of the log of schemas that a check of records needs, without the schemas themselves.
 
-Knows: the records of `_schemas`, as `registry_state.py` draws them. Invariant: an id is a subject's while a version that is not deleted
-has it; the same as `State` says, held to it by a test.
+Knows: the records of `_schemas`, as `registry_state.py` draws them. Invariant: an id is a subject's while a version
+that is not deleted has it; the same as `State` says, held to it by a test.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Let old records go, in every partition that may have some, one after the other; and close those that nobody uses.
 
-Knows: when it is looked, and how often. Refuses to know: what goes (`partition/maintenance/log_maintenance.py`), how a log is closed
-(`partition/closing.py`). Invariant: one partition that cannot be kept up does not stop the others.
+Knows: when it is looked, and how often. Refuses to know: what goes (`partition/maintenance/log_maintenance.py`), how
+a log is closed (`partition/closing.py`). Invariant: one partition that cannot be kept up does not stop the others.
 """
 
 import logging

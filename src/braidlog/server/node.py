@@ -27,12 +27,12 @@ from braidlog.partition.partition import Partition
 from braidlog.security.authorization import Authorize
 from braidlog.security.resource_owners import AllOwners
 from braidlog.server.adapters import ConsoleListeners, console_calls, gatekeeper, make_adapters, of_consoles
+from braidlog.server.certificates import reload_certificate, tls_context
 from braidlog.server.cluster_node import ClusterNode
 from braidlog.server.cluster_parts import ClusterParts, NodeContext, open_cluster_parts
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.event_loop_runtime import LoopWorld
 from braidlog.server.maintenance import IdlePartitions, keep_up_partitions, offline_by_fault
-from braidlog.server.net.certificates import reload_certificate, tls_context
 from braidlog.server.net.connection_limits import ConnectionLimits
 from braidlog.server.net.listener import SWEEP_SECONDS, Listener
 from braidlog.server.net.memory_budget import Budget

@@ -72,7 +72,8 @@ class Scrubbed(msgspec.Struct, frozen=True):
 
 
 class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
-    """Write the next segment of a compaction beside its place. The payload is its `Plan` (`storage/compaction/compaction_merge.py`), the answer
+    """Write the next segment of a compaction beside its place. The payload is its `Plan`
+    (`storage/compaction/compaction_merge.py`), the answer
     a `Rewritten`."""
 
     first: int

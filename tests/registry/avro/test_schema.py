@@ -1,6 +1,6 @@
 """Avro: what is a schema, what is the same one, and what reads what.
 
-Apache Avro's own `SchemaCompatibility` is asked about the pairs below, and about many more, in `test_avro_matching.py`.
+Apache Avro's own `SchemaCompatibility` is asked about the pairs below, and about many more, in `test_avro_compatibility.py`.
 """
 
 import json

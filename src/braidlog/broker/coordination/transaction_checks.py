@@ -1,6 +1,7 @@
 """Whether a producer's transaction is open and writes to a partition: asked of its coordinator, here or on another node.
 
-Knows: who coordinates what. Refuses to know: transactions, and what the answer is good for (`partition/produce/transaction_verification.py`).
+Knows: who coordinates what. Refuses to know: transactions, and what the answer is good for
+(`partition/produce/transaction_verification.py`).
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """`braid group list`, `describe`: members, commits, lag.
 
 Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what `model/reporting/node_report.py` says, of every partition with a commit or of a topic that members read; where the topic is
-gone, none is invented.
+Invariant: lag is what `model/reporting/node_report.py` says, of every partition with a commit or of a topic that
+members read; where the topic is gone, none is invented.
 """
 
 from collections.abc import Iterable, Sequence

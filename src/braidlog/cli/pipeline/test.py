@@ -34,7 +34,7 @@ def test(folder: str, only: tuple[str, ...], master: str | None, conf: tuple[str
       braid pipeline test clicks
       braid pipeline test clicks --only first --update
     """
-    from braidlog.spark.pipeline import operations
+    from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.layers import row_tests  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 

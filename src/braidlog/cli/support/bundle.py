@@ -1,8 +1,8 @@
 """`braid support bundle`: one archive with what helps to find a fault.
 
 Knows: which parts there are, and that each may fail by itself. Refuses to know: what is wrong.
-Invariants: everything goes through `model/redaction.py` on its way into the archive; records, keys and values are never read. What
-could not be had is named in the archive, and is no reason to give up.
+Invariants: everything goes through `model/redaction.py` on its way into the archive; records, keys and values are
+never read. What could not be had is named in the archive, and is no reason to give up.
 """
 
 import io

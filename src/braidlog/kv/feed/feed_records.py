@@ -11,13 +11,15 @@ The records of a batch have stamps of one node, in their order.
 | value               | what the key holds since, as `kv.type` says; null: it is gone                                  |
 | timestamp           | the wall part of the mutation's stamp                                                          |
 | header `kv.seq`     | the mutation's number, in decimal digits; 0 in a record that tells a key's state and no mutation |
-| header `kv.hlc`     | its stamp (kv/engine/hybrid_clock.py), 28 bytes in 56 hexadecimal digits: they sort as the mutations do        |
+| header `kv.hlc`     | its stamp (kv/engine/hybrid_clock.py), 28 bytes in 56 hexadecimal digits: they sort as the
+mutations do        |
 | header `kv.op`      | set del lpush rpush lpop rpop incrby hset hdel expire expired evicted, or state                |
 | header `kv.type`    | string, counter, list or hash: `value` is that, as kv/engine/values.py writes it; or part             |
 | header `kv.expires` | when the key goes by itself, ms since 1970; absent: never                                      |
 
-`part`: the value is the argument of the operation, as in the log's entry (kv/wal/wal_entries.py). Lists and hashes that change often are
-not written out for every change: a later record of the key, already durable in the store's log, has the whole.
+`part`: the value is the argument of the operation, as in the log's entry (kv/wal/wal_entries.py). Lists and hashes
+that change often are not written out for every change: a later record of the key, already durable in the store's log,
+has the whole.
 """
 
 from collections import deque

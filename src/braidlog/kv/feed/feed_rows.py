@@ -1,12 +1,12 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
 # ruff: noqa: F821, PLR0913, PLR0915, PLR0917, RET505
-# - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
-# mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
+# - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where
+# it is an `else` mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type"
 """Mutations to the records section of a batch of the change feed, without a Python object a header.
 
-Knows: the bytes of a record and of its headers; what they mean is in feed_records.py. In C where a compiler was found. Refuses to know:
-batches, topics, which mutations are due. Invariant: both twins give the same bytes.
+Knows: the bytes of a record and of its headers; what they mean is in feed_records.py. In C where a compiler was
+found. Refuses to know: batches, topics, which mutations are due. Invariant: both twins give the same bytes.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
 # ruff: noqa: C901, F821, PLR0912, PLR0913, PLR0915, PLR0917, RET505
-# - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
-# mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
+# - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where
+# it is an `else` mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type, call-overload"
 """Plain operations on the keys of one log, and what that log keeps of them, without a Python object for each operation.
 
 Knows: what a plain GET, SET, DELETE, INCREMENT and DECREMENT find and change, the stamps of keys, the bytes of the records of a
-replicated log (log_records.py) and of the entries of a lone node's (wal_entries.py). In C where a compiler was found. Does not know:
-files, clocks, batch headers, and whatever is not plain: there it stops, and `execute` or `apply` of the store or slot, which
-define all of it, take over for one.
+replicated log (log_records.py) and of the entries of a lone node's (wal_entries.py). In C where a compiler was found.
+Does not know: files, clocks, batch headers, and whatever is not plain: there it stops, and `execute` or `apply` of
+the store or slot, which define all of it, take over for one.
 Invariants: both twins give the same; a row or record is carried out whole or not at all.
 
 Not plain: a time to live, a key with a deadline, a list or hash, a string that is counted with, a counter at the end of its

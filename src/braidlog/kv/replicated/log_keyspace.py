@@ -158,7 +158,8 @@ class Slot:
         return None if known is None else last_change(known)
 
     def restamp(self, key: bytes, stamp: Stamp | None) -> None:
-        """The key was put right by its leader (kv/replicated/anti_entropy.py): this is when it last changed. None: it should not be there."""
+        """The key was put right by its leader (kv/replicated/anti_entropy.py): this is when it last changed. None: it
+        should not be there."""
         self.gone.pop(key, None)
         if stamp is None:
             self.stamps.pop(key, None)

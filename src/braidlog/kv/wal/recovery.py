@@ -5,7 +5,8 @@ Invariants: recovering twice is recovering once; what is shown is durable when t
 durable is damage: nothing of it is cut or written over. Where the log continues behind it and how many mutations it hides is
 known from checksums, marks and heads alone, never from bytes that look like an entry; keys that these mutations may have changed
 are in doubt (damage.py), all others are served. Where that is not known nothing is, and `StorageFault` says where. Only what
-follows the last file's mark is a torn tail, or zeros that no entry was written over (storage/segment/preallocation.py), which are nothing.
+follows the last file's mark is a torn tail, or zeros that no entry was written over
+(storage/segment/preallocation.py), which are nothing.
 
     <folder>/store.a store.b                 the manifest (kv/wal/wal.py)                        a pair of slots
              <sequence>.snapshot             (kv/wal/snapshot.py)

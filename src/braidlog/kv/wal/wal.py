@@ -3,8 +3,8 @@
 Knows: which entries are buffered, written, durable; when a file ends and the next begins. Refuses to know: what a mutation does.
 Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is synced to its end before the next
 one is named in the manifest, which takes no entry before that is durable: so only the last file can have a torn tail, or zeros
-behind its last entry (storage/segment/preallocation.py). After a failed sync nothing is acknowledged again; a full disk stops new mutations,
-loses none, and is over when there is room again.
+behind its last entry (storage/segment/preallocation.py). After a failed sync nothing is acknowledged again; a full
+disk stops new mutations, loses none, and is over when there is room again.
 
 `<first sequence, 20 digits>.wal`
 

@@ -2,8 +2,9 @@
 
 Knows: which column a type is, schema resolution. Refuses to know: registries, Spark.
 Invariants: a value is what its writer's schema says, up to its last byte, or bad. What reads what is Avro's rule
-(`avro_compatibility.py`): where everything fits, fields are matched once for a pair of schemas and not for each value; where only some
-values can, fastavro resolves each of them. A schema that contains itself is refused, for its values nest without a bound.
+(`avro_compatibility.py`): where everything fits, fields are matched once for a pair of schemas and not for each
+value; where only some values can, fastavro resolves each of them. A schema that contains itself is refused, for its
+values nest without a bound.
 
 | Avro | Arrow |
 |---|---|

@@ -1,8 +1,8 @@
 """Avro schemas: JSON text → a tree of types, and the text that every schema of the same meaning has.
 
-Knows: the specification's types, names, aliases and defaults. Refuses to know: what is compatible (`avro_compatibility.py`), records.
-Invariants: a name is defined once and before it is used; a tree may be cyclic, for a type may contain itself; what is accepted
-here is bounded in depth.
+Knows: the specification's types, names, aliases and defaults. Refuses to know: what is compatible
+(`avro_compatibility.py`), records. Invariants: a name is defined once and before it is used; a tree may be cyclic,
+for a type may contain itself; what is accepted here is bounded in depth.
 """
 
 import json

@@ -7,18 +7,20 @@ it is taken apart. A name never becomes a path; folders are numbered.
     <folder>/LOCK                         held by the one process that owns the folder
              folder.a folder.b            identity and format of the folder
              cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
-             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly (cluster/registration.py)
-             epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/state/leader_epoch_file.py), if there were any
-             topics/00000001/topic.a .b   name, id, settings, partitions
+             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly
+             (cluster/registration.py) epochs.a epochs.b            epochs begun since the partitions' own checkpoints
+             (storage/state/leader_epoch_file.py), if there were any topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/log/partition_log.py), if it is held here
-                            /0000/*.damaged   of a copy that was given up for another node's (storage/recovery/log_reset.py): never removed
-                            /0000.<time>.damaged   one that could not be opened, and was copied anew: never removed
-                            /0000.gone    one that is held no more: removed at the latest when the folder is opened
+                            /0000/*.damaged   of a copy that was given up for another node's
+                            (storage/recovery/log_reset.py): never removed /0000.<time>.damaged   one that could not
+                            be opened, and was copied anew: never removed /0000.gone    one that is held no more:
+                            removed at the latest when the folder is opened
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
              topics/00000003.gone         a deletion that was never finished: likewise
              topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
              quarantine/                  damaged bytes that a repair took out, with a report beside them
-             cut/                         files that a back-up copies (storage/folder/folder_snapshot.py): removed when a node opens the folder
+             cut/                         files that a back-up copies (storage/folder/folder_snapshot.py): removed
+             when a node opens the folder
 """
 
 import contextlib

@@ -4,5 +4,5 @@
         log.append(batch)
         log.sync()
 
-`log_writer.py` validates and writes batches, `log_reader.py` finds them, `durability.py` and `group_commit.py` make them durable.
+`log_reader.py` finds batches, `durability.py` syncs them; `storage/group_commit.py` shares a sync among callers.
 """

@@ -166,7 +166,8 @@ class StateImage(msgspec.Struct, kw_only=True):
     watermark: int = 0
     """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
     begun: int = 0
-    """The last save of begun epochs (storage/state/leader_epoch_file.py) that this partition had a part in: the epochs below know of it."""
+    """The last save of begun epochs (storage/state/leader_epoch_file.py) that this partition had a part in: the
+    epochs below know of it."""
     clean_stop: bool = False
     shape: Shape | None = None
     """Of a clean stop: what is there without opening it (storage/recovery/clean_shutdown.py)."""

@@ -1,8 +1,8 @@
 """Rules for Prometheus: what is worth waking somebody for, what is worth recording.
 
-Knows: expressions over the metrics of `model/reporting/metrics.py`, how long each has to hold, what to do. Refuses to know: who is told.
-Invariant: the table is the only place where an alert is spelled: `braid generate prometheus --rules` and the guide's table follow
-it; tests hold it to the metrics that a node tells.
+Knows: expressions over the metrics of `model/reporting/metrics.py`, how long each has to hold, what to do. Refuses to
+know: who is told. Invariant: the table is the only place where an alert is spelled: `braid generate prometheus
+--rules` and the guide's table follow it; tests hold it to the metrics that a node tells.
 """
 
 from typing import Final, NamedTuple

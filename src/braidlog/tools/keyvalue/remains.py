@@ -246,7 +246,8 @@ class Remains:
         )
 
     def _in_doubt(self, name: str, run: _Run) -> None:
-        """Zeros behind the last entry are what a kill leaves (storage/segment/preallocation.py), if a mark says that nothing else was there."""
+        """Zeros behind the last entry are what a kill leaves (storage/segment/preallocation.py), if a mark says that
+        nothing else was there."""
         self.findings.append(
             StoreFinding(
                 severity=Severity.DAMAGE,

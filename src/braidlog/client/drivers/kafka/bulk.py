@@ -38,7 +38,8 @@ _BASE = Struct(">q")
 
 
 class Bare(IntEnum):
-    """What records may come without: as blocks of columns (`codec/columns/column_blocks.py`) then. A server of another make or an older one
+    """What records may come without: as blocks of columns (`codec/columns/column_blocks.py`) then. A server of
+    another make or an older one
     sends whole batches, and so does ours where that costs less: whoever asks reads both."""
 
     NOTHING = 0
