@@ -69,7 +69,7 @@ async def close_unused(server: Server) -> None:
     """What was just made counts as used once."""
     assert server.services is not None
     for _ in range(2):
-        await close_idle(server.services.hosting, server.services.world)
+        await close_idle(server.services.hosting, server.services.runtime)
 
 
 async def made(folder: str, count: int) -> Found:

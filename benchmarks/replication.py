@@ -19,11 +19,11 @@ from benchmarks.measure import spread
 from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message, Tick
 from braidlog.replication.ready import Apply, Done, Proposal
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.listener import Listener
 from braidlog.server.net.memory_budget import Budget
@@ -43,12 +43,17 @@ class Node:
     """All partitions of one node; `ReplicaPort` for each by `Port`."""
 
     def __init__(
-        self, number: int, folder: Path, partitions: int, world: LoopWorld, addresses: dict[int, tuple[str, int]]
+        self,
+        number: int,
+        folder: Path,
+        partitions: int,
+        runtime: EventLoopRuntime,
+        addresses: dict[int, tuple[str, int]],
     ) -> None:
         self.number = number
         self.loop = asyncio.get_running_loop()
-        self.peers = ReplicaPeers(number, world, self.received, addresses.get)
-        self.partitions: dict[Key, ReplicatedPartition] = {}
+        self.peers = ReplicaPeers(number, runtime, self.received, addresses.get)
+        self.partitions: dict[Key, ReplicaRunner] = {}
         self.waiting: dict[int, asyncio.Future[None]] = {}
         disk = OsDisk()
         pool = FilePool(disk)
@@ -57,17 +62,17 @@ class Node:
             place, identity = str(folder / f"{number}-{index}"), Identity(*key)
             create_partition(disk, place, identity, TopicSettings(), pool, now_ms=0)
             log = PartitionLog(disk, place, identity, TopicSettings(), pool)
-            made = self.partitions[key] = ReplicatedPartition(log, number, Port(self, key), flush_on_ack=FLUSH_ON_ACK)
+            made = self.partitions[key] = ReplicaRunner(log, number, Port(self, key), flush_on_ack=FLUSH_ON_ACK)
             made.replica = made.replica.registered_as(number)
 
     def received(self, _: int, key: Key, message: PeerMessage) -> None:
-        self.partitions[key].tell(message)
+        self.partitions[key].step(message)
 
     async def tick(self) -> None:
         while True:
             await asyncio.sleep(0.3)
             for each in self.partitions.values():
-                each.tell(Tick())
+                each.step(Tick())
 
 
 class Port:
@@ -81,14 +86,14 @@ class Port:
     wall_ms = now_ms
 
     @property
-    def _partition(self) -> ReplicatedPartition:
+    def _partition(self) -> ReplicaRunner:
         return self._node.partitions[self._key]
 
     def sync(self, end: int, cuts: int) -> None:
         self.beside(lambda: self._partition.synced(end, cuts))
 
     def begin_epoch(self, epoch: int) -> None:
-        self.beside(lambda: self._partition.epoch_begun(epoch))
+        self.beside(lambda: self._partition.epoch_started(epoch))
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self._node.peers.send(node, self._key, message)
@@ -100,7 +105,7 @@ class Port:
         def done() -> None:
             found = work()
             if found is not None:
-                self._partition.tell(found)
+                self._partition.step(found)
 
         self._node.loop.call_soon(done)
 
@@ -115,10 +120,10 @@ FLUSH_ON_ACK = False
 async def run(options: argparse.Namespace, folder: Path) -> tuple[float, float, float]:
     """Processor seconds per GB, MB per second, and processor milliseconds per second while nothing is written."""
     flusher = Flusher(SystemClock())
-    world = LoopWorld(SystemClock(), flusher)
+    runtime = EventLoopRuntime(SystemClock(), flusher)
     addresses: dict[int, tuple[str, int]] = {}
     numbers = range(LEADER, LEADER + 1 + options.followers)
-    nodes = [Node(number, folder, options.partitions, world, addresses) for number in numbers]
+    nodes = [Node(number, folder, options.partitions, runtime, addresses) for number in numbers]
     for node in nodes:
         listener = Listener(
             node.peers.adapter,
@@ -133,7 +138,7 @@ async def run(options: argparse.Namespace, folder: Path) -> tuple[float, float, 
     )
     for node in nodes:
         for each in node.partitions.values():
-            each.tell(Assigned(assignment, tuple((number, number) for number in numbers), len(numbers)))
+            each.step(Assigned(assignment, tuple((number, number) for number in numbers), len(numbers)))
     ticks = [asyncio.ensure_future(node.tick()) for node in nodes]
     leader = nodes[0]
     batch = encode_batch([os.urandom(1000)] * (options.batch_kb * 1000 // 1010), base_timestamp=0)

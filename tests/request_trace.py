@@ -32,8 +32,8 @@ WARM_REQUESTS = 2 * event_loop_runtime.LONE_SYNCS_MIN
 TRACED_REQUESTS = 10
 VERSION = 9
 LENGTH_BYTES = 4
-ON_THE_LOOP = {"SYNC_HERE_SECONDS_MAX": float("inf")}
-BY_THE_FLUSHER = {"SYNC_HERE_BYTES_MAX": -1.0}
+ON_THE_LOOP = {"LOOP_SYNC_SECONDS_MAX": float("inf")}
+BY_THE_FLUSHER = {"LOOP_SYNC_BYTES_MAX": -1.0}
 """Where a request is synced depends on the disk and on its neighbours: here on nothing."""
 
 

@@ -142,12 +142,12 @@ def _measure(shared: mmap.mmap) -> None:
         if took > longest:
             _SHARED.pack_into(shared, 0, took, trims)
 
-    def begin_anew(*_: object) -> None:
+    def reset_log(*_: object) -> None:
         trim(0)
         _SHARED.pack_into(shared, 0, 0.0, _SHARED.unpack_from(shared)[1] + 1)
 
     asyncio.BaseEventLoop._run_once = timed  # type: ignore[attr-defined]
-    signal.signal(signal.SIGUSR2, begin_anew)
+    signal.signal(signal.SIGUSR2, reset_log)
 
 
 def main() -> None:

@@ -115,11 +115,11 @@ def test_mlog_names_a_leader_once_it_serves() -> None:
     node = three_nodes(leader=3)
     others = Leaders(node, 1)
     job = found_by(node)
-    node.world.advance(1_000)
+    node.runtime.advance(1_000)
     assert not job.is_done
     assert {*others.asked} == {(3, "leads")}
     assign(node, 1)
-    node.world.advance(1_000)
+    node.runtime.advance(1_000)
     host, port = addresses(1)["mlog"]
     assert job.result() == m.FindTopicLeaderResponse(f"{host}:{port}")
     job = found_by(node)
@@ -130,7 +130,7 @@ def test_mlog_names_a_leader_that_does_not_answer_for_long_as_the_metadata_has_i
     node = three_nodes(leader=3)
     Leaders(node)
     job = found_by(node)
-    node.world.advance(int(SERVED_SECONDS_MAX * 1000))
+    node.runtime.advance(int(SERVED_SECONDS_MAX * 1000))
     host, port = addresses(3)["mlog"]
     assert job.result() == m.FindTopicLeaderResponse(f"[{host}]:{port}")
 

@@ -10,7 +10,7 @@ from tests.broker.node import Node
 
 from braidlog.adapters.contract import answer_of
 from braidlog.codec.batch.records import encode_batch
-from braidlog.coordinator.state_limits import Holdings, StateKind, StateLimits
+from braidlog.coordinator.state_limits import StateKind, StateLimits, StateUsage
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.adapters import make_adapter
 from braidlog.wire.cursus import requests as cursus
@@ -38,7 +38,7 @@ class Doors:
     """The doors of one node, without sockets; alice is who asks."""
 
     def __init__(self, **limits: Any) -> None:
-        self.holdings = Holdings(StateLimits(**limits))
+        self.holdings = StateUsage(StateLimits(**limits))
         self.node = Node(holdings=self.holdings)
         self.node.create("orders")
         self.node.create("events", settings={"event_streams": True})
@@ -61,7 +61,7 @@ class Doors:
             route = table[type(message)]
             request = SimpleNamespace(message=message, form=Form.JSON) if dialect in ("cursus", "rustlog") else message
         job = self.node.spawn(answer_of(adapter.serve, route, talk, request))
-        self.node.world.advance(1000)
+        self.node.runtime.advance(1000)
         return job.result()
 
 
@@ -206,7 +206,7 @@ def test_one_metadata_with_a_thousand_names_makes_a_few_topics() -> None:
     codes = [each.error_code for each in answer.topics]
     assert codes == [E.NONE] * 3 + [E.LEADER_NOT_AVAILABLE] * 997
     assert len(doors.node.services.hosting.names()) == 2 + 3
-    doors.node.world.advance(1000)
+    doors.node.runtime.advance(1000)
     assert refusal(doors, "kafka", metadata("t3")) is None, "who asks again gets it in time"
     assert doors.node.services.hosting.meta("t3").created_by == "alice"
 

@@ -375,29 +375,29 @@ def codes(answer: Any) -> list[int]:
 def test_what_waits_in_line_is_timed_out_item_by_item_and_never_done(name: str) -> None:
     node = three_nodes(leader=2)
     before = node.services.metadata.image.topics[TOPIC]
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         first = node.spawn(node.services.topics.create("ahead", 1))
         job = asked(node, REQUESTS[name])
-        node.world.advance(TIMEOUT_MS - 1)
+        node.runtime.advance(TIMEOUT_MS - 1)
         assert not job.is_done
-        node.world.advance(1)
+        node.runtime.advance(1)
         assert {*codes(job.result())} == {E.REQUEST_TIMED_OUT}
     assert first.is_done
-    node.world.settle()
+    node.runtime.settle()
     assert node.services.metadata.image.topics[TOPIC] == before
     assert not node.services.hosting.exists("one")
 
 
 def test_what_has_begun_is_timed_out_and_may_be_done_later() -> None:
     node = three_nodes()
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = asked(node, creating("one", "two"))
-        node.world.advance(TIMEOUT_MS)
+        node.runtime.advance(TIMEOUT_MS)
         one, two = job.result().topics
         assert (one.error_code, two.error_code) == (E.REQUEST_TIMED_OUT, E.REQUEST_TIMED_OUT)
         assert "it may be done later: look before you try again" in one.error_message
         assert "nothing was changed" in two.error_message
-    node.world.settle()
+    node.runtime.settle()
     assert node.services.hosting.exists("one")
     assert not node.services.hosting.exists("two")
 
@@ -405,27 +405,27 @@ def test_what_has_begun_is_timed_out_and_may_be_done_later() -> None:
 def test_what_is_done_in_time_is_answered_as_done() -> None:
     node = three_nodes()
     job = asked(node, creating("one", "two"))
-    node.world.advance(TIMEOUT_MS - 1)
+    node.runtime.advance(TIMEOUT_MS - 1)
     assert codes(job.result()) == [E.NONE, E.NONE]
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1])
 def test_a_request_that_names_no_time_has_the_usual_one(timeout_ms: int) -> None:
     node = three_nodes()
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = asked(node, topics.CreateTopicsRequest([topics.CreateTopicsRequestTopic("one", 1, -1)], timeout_ms))
-        node.world.advance(int(SECONDS_USUAL * 1000) - 1)
+        node.runtime.advance(int(SECONDS_USUAL * 1000) - 1)
         assert not job.is_done
-        node.world.advance(1)
+        node.runtime.advance(1)
         assert codes(job.result()) == [E.REQUEST_TIMED_OUT]
 
 
 def test_topics_that_one_metadata_request_makes_share_a_time_and_are_asked_for_again() -> None:
     node = three_nodes()
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         topics = [c.MetadataRequestTopic(name=name) for name in ("one", "two")]
         job = asked(node, c.MetadataRequest(topics, allow_auto_topic_creation=True))
-        node.world.advance(MAKING_MS)
+        node.runtime.advance(MAKING_MS)
         assert codes(job.result()) == [E.LEADER_NOT_AVAILABLE, E.LEADER_NOT_AVAILABLE]
 
 
@@ -447,13 +447,13 @@ def test_what_has_no_field_for_a_time_has_the_usual_one(message: Message) -> Non
     node = three_nodes()
     node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
     job = asked(node, topics.DeleteTopicsRequest([topics.DeleteTopicsRequestTopic(TOPIC)]))
-    node.world.settle()
+    node.runtime.settle()
     assert codes(job.result()) == [E.NONE], "node 3 holds nothing but its share of the coordinators' topic"
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = asked(node, message)
-        node.world.advance(int(SECONDS_USUAL * 1000) - 1)
+        node.runtime.advance(int(SECONDS_USUAL * 1000) - 1)
         assert not job.is_done
-        node.world.advance(1)
+        node.runtime.advance(1)
         try:
             found = codes(job.result())
         except BrokerError as error:  # the adapter makes an answer of it
@@ -475,9 +475,9 @@ def test_what_has_no_field_for_a_time_has_the_usual_one(message: Message) -> Non
 def test_administration_in_a_protocol_without_a_time_has_a_bound(dialect: str, request_: object) -> None:
     node = three_nodes(leader=2)
     adapter = make_adapter(dialect, node.services)
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(answer_of(adapter.handle, CONVERSATION, request_))
-        node.world.advance(int(SECONDS_USUAL * 1000))
+        node.runtime.advance(int(SECONDS_USUAL * 1000))
         with pytest.raises(BrokerError, match="not done within 60 s") as caught:
             job.result()
         assert caught.value.reason is Reason.TIMED_OUT

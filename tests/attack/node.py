@@ -21,7 +21,7 @@ from braidlog.codec.batch.header import BatchHeader
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.partition.partition import Partition
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.storage.files import OsDisk, OsFile
 from braidlog.storage.log.partition_log import Appended, PartitionLog
 from braidlog.storage.state.transaction_index import TransactionIndex
@@ -173,16 +173,16 @@ def watch_folders(notebook: Notebook) -> None:
 def acknowledge_before_sync() -> None:
     late: set[Any] = set()
 
-    def sync(world: LoopWorld, log: Any) -> None:
+    def sync(runtime: EventLoopRuntime, log: Any) -> None:
         late.discard(log)
-        world._group(log)
+        runtime._group(log)
 
-    async def durable(self: LoopWorld, log: Any, next_offset: int) -> None:
+    async def durable(self: EventLoopRuntime, log: Any, next_offset: int) -> None:
         if log.durable_offset < next_offset and log not in late:
             late.add(log)
             self._loop.call_later(LATE_SECONDS, sync, self, log)
 
-    replace(LoopWorld, "durable", durable)
+    replace(EventLoopRuntime, "durable", durable)
 
 
 def skip_folder_sync() -> None:

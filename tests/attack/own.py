@@ -52,11 +52,11 @@ class OwnProducer(Client):
             self.history.add(append)
             waiting.append((append, producer.send(self._topic, append.value.encode())))
             if len(waiting) == WINDOW:
-                self._conclude(*waiting.popleft())
+                self._collect_results(*waiting.popleft())
         for append, delivery in waiting:
-            self._conclude(append, delivery)
+            self._collect_results(append, delivery)
 
-    def _conclude(self, append: Append, delivery: Delivery) -> None:
+    def _collect_results(self, append: Append, delivery: Delivery) -> None:
         try:
             placed = delivery.result(SECONDS_MAX)
         except UnknownOutcomeError:

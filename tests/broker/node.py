@@ -5,7 +5,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.replica_moves import Removed
@@ -14,7 +14,7 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.offsets import Offsets
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
-from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.state_limits import StateUsage
 from braidlog.coordinator.transactions.named_producers import NamedProducers
 from braidlog.coordinator.transactions.pending_commits import PendingCommits
 from braidlog.coordinator.transactions.staged_batches import Staging
@@ -46,20 +46,20 @@ class Node:
         name: str = "0",
         defaults: TopicSettings | None = None,
         kv: KeyValueSettings | None = None,
-        holdings: Holdings | None = None,
+        holdings: StateUsage | None = None,
         stop_node: Callable[[], None] | None = None,
         member_removed: Removed | None = None,
     ) -> None:
         self.disk = disk or SimulatedDisk()
         self.clock = clock or ManualClock()
-        self.world = ManualWorld(self.clock, rng=rng)
-        self.run = self.world.run
-        self.spawn = self.world.spawn
+        self.runtime = ManualRuntime(self.clock, rng=rng)
+        self.run = self.runtime.run
+        self.spawn = self.runtime.spawn
         self.folder = DataFolder(self.disk, "/data", self.clock)
         self.services: Services = open_services(
             self.folder,
-            self.world,
-            lone_node(self.folder, self.world, name, lambda work, _: self.spawn(work))._replace(
+            self.runtime,
+            lone_node(self.folder, self.runtime, name, lambda work, _: self.spawn(work))._replace(
                 member_removed=member_removed
             ),
             member_metadata=ConsumerMetadata(),
@@ -84,7 +84,7 @@ class Node:
         hosting = self.services.hosting
         if (topic := hosting.topics.get(STATE_TOPIC)) is not None and topic.holder:
             places = [(topic, number) for number in range(topic.partitions)]
-            hosting.host(*self.run(open_beside(places, hosting, self.world)))
+            hosting.host(*self.run(open_beside(places, hosting, self.runtime)))
             self.run(self.services.coordinators.wait_read())
 
     def coordinator(self, name: str) -> Coordinator:
@@ -181,11 +181,13 @@ class Spread:
         return self._method(self._node.coordinator(name), method)(name, *more, **named)
 
     def _list(self, method: str) -> Any:
-        found = [self._method(each, method)() for each in self._node.services.coordinators.here()]
+        found = [self._method(each, method)() for each in self._node.services.coordinators.local_coordinators()]
         return set().union(*found) if method == "groups" else sorted(name for names in found for name in names)
 
     async def _keep_up(self, method: str, *more: Any) -> Any:
-        found = [await self._method(each, method)(*more) for each in self._node.services.coordinators.here()]
+        found = [
+            await self._method(each, method)(*more) for each in self._node.services.coordinators.local_coordinators()
+        ]
         if all(isinstance(each, dict) for each in found):
             return {key: value for each in found for key, value in each.items()}
         return sorted(name for names in found for name in names or ())

@@ -14,12 +14,12 @@ def test_a_silent_broker_is_fenced_until_its_next_word() -> None:
     for number in (1, 2):
         node.run(brokers.register(number, "h", 1))
     assert not brokers.is_only_one
-    node.world.advance(5_000)
+    node.runtime.advance(5_000)
     brokers.heartbeat(2)
     assert brokers.fence_silent(10_000) == 0
     assert (brokers.fence_silent(1_000), brokers.fence_silent(1_000)) == (1, 0)
     assert (brokers.fenced, brokers.is_only_one) == ([1], False)
-    node.world.advance(5_000)
+    node.runtime.advance(5_000)
     assert brokers.fence_silent(1_000) == 1
     assert (brokers.fenced, brokers.is_only_one) == ([1, 2], True)
     brokers.heartbeat(1)
@@ -46,7 +46,7 @@ def test_a_node_of_the_cluster_is_fenced_by_the_metadata_and_not_by_silence() ->
     brokers = node.services.brokers
     node.run(brokers.register(7, "h", 1))
     assert (brokers.numbers(), brokers.is_node(3), brokers.is_node(7)) == ([1, 2, 3, 7], True, False)
-    node.world.advance(5_000)
+    node.runtime.advance(5_000)
     assert (brokers.fence_silent(1_000), brokers.fenced) == (1, [7])
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     assert brokers.fenced == [1, 7]

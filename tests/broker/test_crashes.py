@@ -200,7 +200,7 @@ class Campaign:
         def join() -> None:
             self.node.coordinator("e").groups.classic._new_id = lambda _: name
             job = self.node.spawn(self.node.groups.classic.join("e", asked))
-            self.node.world.advance(INITIAL_DELAY_MS)
+            self.node.runtime.advance(INITIAL_DELAY_MS)
             assert job.result().member == name
 
         def sync() -> None:
@@ -229,7 +229,7 @@ class Campaign:
             commits = [Commit(topic, number, offset) for topic, number in places]
             producing = Producing(name, txn.producer_id, txn.epoch)
             node.run(node.pending_commits.stage("g1", producing, commits, guard=lambda: None))
-            node.run(transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+            node.run(transactions.end_transaction(name, txn.producer_id, txn.epoch, commit=commit))
 
         self.change(call)
 

@@ -62,7 +62,7 @@ def forwarded(node: Node, call: Call = WRITE, refusal: ElsewhereError = REFUSED)
     job = node.spawn(node.services.forwarding.forward(call, refusal, here))
     for _ in range(200):
         if not job.is_done:
-            node.world.advance(LOOK_MS)
+            node.runtime.advance(LOOK_MS)
     return job.result()
 
 
@@ -107,10 +107,10 @@ def test_a_request_is_held_until_somebody_leads_and_this_node_may_be_it() -> Non
         return "here"
 
     job = node.spawn(node.services.forwarding.forward(WRITE, REFUSED, here))
-    node.world.advance(LOOK_MS)
+    node.runtime.advance(LOOK_MS)
     assert not job.is_done
     assign(node, 2)
-    node.world.advance(2 * LOOK_MS)
+    node.runtime.advance(2 * LOOK_MS)
     assert job.result() == "here"
 
 
@@ -150,7 +150,7 @@ def gone(node: Node) -> None:
     if node.services.hosting.exists(TOPIC):
         topic_id = node.services.hosting.meta(TOPIC).topic_id
         node.services.metadata.change_alone([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
-        node.spawn(node.services.reconciler.follow())
+        node.spawn(node.services.reconciler.apply_metadata())
 
 
 def test_of_a_topic_that_has_gone_meanwhile_this_node_says_so() -> None:

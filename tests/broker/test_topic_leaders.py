@@ -32,12 +32,12 @@ def test_a_topic_is_acknowledged_once_every_leader_serves_it() -> None:
     node = three_nodes()
     others = Others(node, 1, 3)
     job = node.spawn(node.services.topics.create("new", 6))
-    node.world.advance(100)
+    node.runtime.advance(100)
     others.late.discard(1)
-    node.world.advance(100)
+    node.runtime.advance(100)
     assert not job.is_done
     others.late.discard(3)
-    node.world.advance(300)
+    node.runtime.advance(300)
     topic = job.result()
     assert others.asked == dict.fromkeys((1, 3), (topic.topic_id, 2))
     node.run(node.services.topics.grow("new", 9))
@@ -48,9 +48,9 @@ def test_leaders_that_do_not_serve_are_waited_for_for_a_while() -> None:
     node = three_nodes()
     Others(node, 1)
     job = node.spawn(node.services.topics.create("new", 1, placed=Placed(nodes=((1, 3),))))
-    node.world.advance(BOUND_MS - 1)
+    node.runtime.advance(BOUND_MS - 1)
     assert not job.is_done
-    node.world.advance(1)
+    node.runtime.advance(1)
     assert job.result().name == "new"
 
 
@@ -58,12 +58,12 @@ def test_followers_are_waited_for_while_they_are_live() -> None:
     node = three_nodes()
     others = Others(node, 1, 3)
     job = node.spawn(node.services.topics.create("new", 1, placed=Placed(nodes=((2, 1, 3),))))
-    node.world.advance(300)
+    node.runtime.advance(300)
     others.late.discard(1)
-    node.world.advance(300)
+    node.runtime.advance(300)
     assert not job.is_done
     node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
-    node.world.advance(300)
+    node.runtime.advance(300)
     topic = job.result()
     assert others.asked == dict.fromkeys((1, 3), (topic.topic_id, 0))
 
@@ -74,7 +74,7 @@ def test_a_node_answers_whether_it_serves_what_it_leads() -> None:
     hosted = node.services.hosting.partition(TOPIC, 0)
 
     def answer(led: Led) -> bytes:
-        return node.run(leaders.answer(msgspec.msgpack.encode(led)))
+        return node.run(leaders.handle_call(msgspec.msgpack.encode(led)))
 
     hosted.role = Role.FOLLOWER
     assert not answer((topic.topic_id, 1)), "the metadata says so, and it has not begun"
@@ -83,7 +83,7 @@ def test_a_node_answers_whether_it_serves_what_it_leads() -> None:
     assert not answer((topic.topic_id, 2)), "the other node knows of more than this one"
     assert not answer(("ab" * 16, 1))
     with refused_with(Reason.INVALID_RECORD):
-        node.run(leaders.answer(b"no row"))
+        node.run(leaders.handle_call(b"no row"))
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
@@ -93,5 +93,5 @@ def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     job = node.spawn(node.services.topic_leaders.wait(TOPIC))
     assert not job.is_done
     node.run(node.services.topics.delete(TOPIC))
-    node.world.advance(300)
+    node.runtime.advance(300)
     assert job.is_done

@@ -16,7 +16,7 @@ from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.coordinator.snapshot_store import Snapshot
-from braidlog.coordinator.state_limits import Holdings, StateLimits
+from braidlog.coordinator.state_limits import StateLimits, StateUsage
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted_log import Role
 
@@ -89,7 +89,7 @@ def test_one_of_many_creators_wins_and_ensure_always_does(node: Node) -> None:
     topics = node.services.topics
     creates = [node.spawn(topics.create("a", 1 + number)) for number in range(5)]
     ensures = [node.spawn(topics.ensure("a", 9)) for _ in range(5)]
-    node.world.settle()
+    node.runtime.settle()
     errors = [job.error for job in creates]
     assert errors[0] is None
     assert all(isinstance(error, BrokerError) and error.reason is Reason.TOPIC_EXISTS for error in errors[1:])
@@ -101,7 +101,7 @@ def test_one_of_many_creators_wins_and_ensure_always_does(node: Node) -> None:
 def test_topics_made_at_once_do_not_share_a_folder(seed: int) -> None:
     node = Node(rng=Random(seed))
     jobs = [node.spawn(node.services.topics.create(f"t{number}", 1)) for number in range(6)]
-    node.world.settle()
+    node.runtime.settle()
     assert len({job.result().topic_id for job in jobs}) == 6
     for number in range(6):
         node.append(f"t{number}", b"%d" % number)
@@ -128,8 +128,8 @@ def test_changes_in_any_order_leave_memory_and_disk_alike(seed: int) -> None:
         else:
             node.spawn(topics.ensure(name, 1))
         if rng.random() < 0.3:
-            node.world.settle()
-    node.world.settle()
+            node.runtime.settle()
+    node.runtime.settle()
     again, hosting = node.restarted().services.hosting, node.services.hosting
     assert [again.meta(name) for name in again.names()] == [hosting.meta(name) for name in hosting.names()], (
         f"seed {seed}"
@@ -141,7 +141,7 @@ def test_two_who_alter_different_settings_both_succeed(node: Node) -> None:
     jobs = [
         node.spawn(node.services.topics.alter("a", change)) for change in ({"retention_ms": 7}, {"retention_bytes": 8})
     ]
-    node.world.settle()
+    node.runtime.settle()
     assert all(job.is_done for job in jobs)
     settings = node.services.hosting.meta("a").settings
     assert (settings.retention_ms, settings.retention_bytes) == (7, 8)
@@ -151,7 +151,7 @@ def test_two_who_alter_different_settings_both_succeed(node: Node) -> None:
 def test_the_losers_placement_is_not_the_winners(node: Node) -> None:
     first = node.spawn(node.services.topics.create("a", 1, followers=["1"]))
     second = node.spawn(node.services.topics.create("a", 1, followers=["2", "3"]))
-    node.world.settle()
+    node.runtime.settle()
     assert first.error is None
     assert second.error is not None
     for each in (node, node.restarted()):
@@ -180,13 +180,13 @@ def test_a_topic_that_is_deleted_while_it_is_created_is_not_found(node: Node, mo
 
 def test_a_line_that_does_not_move_is_left(node: Node) -> None:
     topics = node.services.topics
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         stuck = node.spawn(topics.create("a", 1, followers=["1"]))
         waiting = node.spawn(topics.create("b", 1))
-        node.world.advance(60_000)
+        node.runtime.advance(60_000)
         assert isinstance(waiting.error, BrokerError)
         assert waiting.error.reason is Reason.TIMED_OUT
-    node.world.settle()
+    node.runtime.settle()
     stuck.result()
     node.create("b")
 
@@ -291,7 +291,7 @@ def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> N
 
 
 def test_a_node_has_so_many_partitions_and_no_more() -> None:
-    node = Node(holdings=Holdings(StateLimits(partitions_max=5)))
+    node = Node(holdings=StateUsage(StateLimits(partitions_max=5)))
     topics = node.services.topics
     node.create("a", 3)
     assert reason_of(node.run, topics.create("b", 3)) is Reason.QUOTA_EXCEEDED
@@ -305,7 +305,7 @@ def test_a_node_has_so_many_partitions_and_no_more() -> None:
 
 
 def test_partitions_are_their_makers_also_after_a_restart() -> None:
-    holdings = Holdings(StateLimits(partitions_max=8), is_shared=True)
+    holdings = StateUsage(StateLimits(partitions_max=8), is_shared=True)
     node = Node(holdings=holdings)
     node.create("a", 3, by="alice")
     again = Node(node.disk.after_kill(), node.clock, holdings=holdings)
@@ -317,17 +317,17 @@ def test_partitions_are_their_makers_also_after_a_restart() -> None:
 
 
 def test_topics_that_are_made_by_being_used_have_a_rate_for_each_principal() -> None:
-    node = Node(holdings=Holdings(StateLimits(topics_per_second=2.0, topics_burst=2)))
+    node = Node(holdings=StateUsage(StateLimits(topics_per_second=2.0, topics_burst=2)))
     topics = node.services.topics
     for name in ("a", "b", "a"):
         node.run(topics.use(name, 1, by="alice"))
     assert reason_of(node.run, topics.use("c", 1, by="alice")) is Reason.UNAVAILABLE
     together = [node.spawn(topics.use("d", 1, by="bob")) for _ in range(5)]
-    node.world.settle()
+    node.runtime.settle()
     assert {job.result().name for job in together} == {"d"}, "one topic counts once, however many use it at once"
     node.run(topics.use("d2", 1, by="bob"))
     assert reason_of(node.run, topics.use("no name", 1, by="alice")) is Reason.INVALID_TOPIC_NAME
-    node.world.advance(500)
+    node.runtime.advance(500)
     node.run(topics.use("c", 1, by="alice"))
     assert reason_of(node.run, topics.use("e", 1, by="alice")) is Reason.UNAVAILABLE
     node.run(topics.create("e", 1, by="alice"))
@@ -354,7 +354,7 @@ def test_growth_reaches_the_groups(node: Node) -> None:
 
 def test_flush_can_be_changed_while_records_wait(node: Node) -> None:
     node.create("a", 1, settings={"flush": "ack"})
-    with node.world.holding_syncs(node.services.hosting.partition("a", 0).log):
+    with node.runtime.holding_syncs(node.services.hosting.partition("a", 0).log):
         node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
         assert node.services.hosting.partition("a", 0).high_watermark == 0
         node.run(node.services.topics.alter("a", {"flush": "os"}))

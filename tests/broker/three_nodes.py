@@ -78,8 +78,8 @@ def coordinate(node: Node) -> None:
     topic_id = uuid.UUID(int=7).hex
     created = placed(*((1, 2, 3),) * SHARDS, topic=STATE_TOPIC, topic_id=topic_id, settings=STATE_SETTINGS)
     node.services.metadata.change_alone([created])
-    assert not node.run(node.services.reconciler.follow())
-    node.world.settle()
+    assert not node.run(node.services.reconciler.apply_metadata())
+    node.runtime.settle()
 
 
 def assign(node: Node, leader: int | None, number: int = 0) -> None:
@@ -91,4 +91,4 @@ def assign(node: Node, leader: int | None, number: int = 0) -> None:
     )
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
     node.services.metadata.change_alone([e.AssignPartition(topic=TOPIC, partition=number, after=after, **epochs)])
-    assert not node.run(node.services.reconciler.follow())
+    assert not node.run(node.services.reconciler.apply_metadata())

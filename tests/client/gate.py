@@ -52,7 +52,7 @@ class Stop:
         self._open.set()
 
 
-class Gate:
+class PartitionLocks:
     """Listens on a free port before there is a server; `server_port` says where to go on to."""
 
     def __init__(self, server_port: int = 0) -> None:

@@ -214,7 +214,7 @@ class Campaign:
 
     def ids(self) -> None:
         def call(node: MetadataNode) -> None:
-            given = node.run(node.producer_ids.take())
+            given = node.run(node.producer_ids.allocate())
             assert given == self.before["ids"]
             node.producer_ids._next = node.producer_ids._limit
 

@@ -1,6 +1,6 @@
 """The metadata of one node over a simulated disk, and the front ends that change it: no journal, no key-value store."""
 
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.topic_placement import Placement
@@ -11,7 +11,7 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.internal.internal_topic import open_metadata
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.reconciler import Reconciler
 from braidlog.security.authorization import Authorize, Operation, Rule
 from braidlog.security.rule_changes import Rules
@@ -28,19 +28,19 @@ class MetadataNode:
         self.disk = disk or SimulatedDisk()
         self.snapshot_every = snapshot_every
         clock = ManualClock()
-        self.world = ManualWorld(clock)
-        self.run = self.world.run
+        self.runtime = ManualRuntime(clock)
+        self.run = self.runtime.run
         self.folder = DataFolder(self.disk, "/data", clock)
-        self.store: LocalStore = open_metadata(self.folder, self.world, node="0", snapshot_every=snapshot_every)
-        self.metadata = Metadata(self.store, self.world)
-        self.hosting = Hosting(self.folder, "0", self.world)
-        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
-        self.topics = Topics(self.reconciler, self.hosting, self.world, TopicSettings())
-        self.placement = Placement(self.metadata, self.reconciler, self.hosting, self.world)
-        self.users = Users(self.metadata, self.world)
+        self.store: LocalStore = open_metadata(self.folder, self.runtime, node="0", snapshot_every=snapshot_every)
+        self.metadata = Metadata(self.store, self.runtime)
+        self.hosting = PartitionRegistry(self.folder, "0", self.runtime)
+        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.runtime)
+        self.topics = Topics(self.reconciler, self.hosting, self.runtime, TopicSettings())
+        self.placement = Placement(self.metadata, self.reconciler, self.hosting, self.runtime)
+        self.users = Users(self.metadata, self.runtime)
         self.rules = Rules(self.metadata, Authorize({}, [Rule("root", [Operation.ALL])]))
-        self.brokers = Brokers(self.metadata, self.world, "0")
-        self.producer_ids = ProducerIds(self.metadata, self.world)
+        self.brokers = Brokers(self.metadata, self.runtime, "0")
+        self.producer_ids = ProducerIds(self.metadata, self.runtime)
 
     def restarted(self, disk: SimulatedDisk | None = None) -> "MetadataNode":
         """The same node after kill -9, or (with a disk of `crash_states`) after a power cut."""

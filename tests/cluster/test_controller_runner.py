@@ -35,30 +35,30 @@ class Node:
     """One process: its disk may outlive it."""
 
     def __init__(self, cluster: Cluster, number: int, disk: SimulatedDisk | None = None, **said: str) -> None:
-        self.cluster, self.world = cluster, cluster.world
+        self.cluster, self.runtime = cluster, cluster.runtime
         self.number = number
         self.disk = disk or SimulatedDisk()
         if not self.disk.exists(FOLDER):
             self.disk.make_folder(FOLDER)
         self.client = ModelClient(cluster.etcd)
         self.store = EtcdStore(
-            self.client, self.world, prefix=PREFIX, node=str(number), new_nonce=lambda: f"nonce {next(IDS)}"
+            self.client, self.runtime, prefix=PREFIX, node=str(number), new_nonce=lambda: f"nonce {next(IDS)}"
         )
         cluster.run(self.store.open())
-        self.metadata = Metadata(self.store, self.world)
+        self.metadata = Metadata(self.store, self.runtime)
         self.store.arrived = self.metadata.catch_up
-        self.jobs = [self.world.spawn(self.store.follow_changes()), self.world.spawn(self.store.check_watch())]
+        self.jobs = [self.runtime.spawn(self.store.follow_changes()), self.runtime.spawn(self.store.check_watch())]
         fields = {"name": str(number), "folder_id": f"f{number}", "boot_id": "b", **said}
         self.registrar = Registrar(
             self.metadata,
-            self.world,
+            self.runtime,
             StartFile(self.disk, FOLDER),
             Description(number=number, **fields),  # type: ignore[arg-type]
             new_id=lambda: f"start {next(IDS)}",
         )
-        self.controller = NodeController(number, self.metadata, self.world, lambda work, _: self.world.spawn(work))
+        self.controller = NodeController(number, self.metadata, self.runtime, lambda work, _: self.runtime.spawn(work))
         self.metadata.listeners.append(self.controller.applied)
-        self.world.spawn(self.controller.run())
+        self.runtime.spawn(self.controller.run())
 
     def register(self, **fields: object) -> int:
         return self.cluster.run(self.registrar.register(**fields))  # type: ignore[arg-type, return-value]
@@ -103,10 +103,10 @@ def test_an_answer_that_was_lost_registers_once(fate: Fate) -> None:
     node = Node(cluster, 1)
     left = iter([fate, fate])
     node.client.fate = lambda call: next(left, Fate.DONE) if call == "write" else Fate.DONE
-    job = cluster.world.spawn(node.registrar.register())
-    cluster.world.advance(1_000)
+    job = cluster.runtime.spawn(node.registrar.register())
+    cluster.runtime.advance(1_000)
     cluster.etcd.deliver_late()
-    cluster.world.advance(20_000)
+    cluster.runtime.advance(20_000)
     assert job.result() == 1
     assert cluster.entries() == 1
 
@@ -116,11 +116,11 @@ def test_a_registration_that_nobody_could_tell_of_is_found_again() -> None:
     cluster = Cluster()
     node = Node(cluster, 1)
     node.client.fate = lambda call: Fate.NOT_ANSWERED if call == "write" else Fate.NOT_ARRIVED
-    job = cluster.world.spawn(node.registrar.register())
-    cluster.world.advance(15_000)
+    job = cluster.runtime.spawn(node.registrar.register())
+    cluster.runtime.advance(15_000)
     assert not job.is_done
     node.client.fate = lambda _: Fate.DONE
-    cluster.world.advance(15_000)
+    cluster.runtime.advance(15_000)
     assert job.result() == 1
     assert cluster.entries() == 1
 
@@ -130,8 +130,8 @@ def test_a_node_that_died_before_it_heard_is_known_again() -> None:
     nodes = three(cluster)
     dying = Node(cluster, 2, nodes[1].disk)
     dying.client.fate = lambda call: Fate.NOT_ANSWERED if call == "write" else Fate.DONE
-    job = cluster.world.spawn(dying.registrar.register())
-    cluster.world.advance(50)
+    job = cluster.runtime.spawn(dying.registrar.register())
+    cluster.runtime.advance(50)
     assert dying.starts.start_ids != ()
     job.cancel()
     assert dying.starts.remembers == 2
@@ -189,13 +189,13 @@ def test_who_is_fenced_registers_again_and_who_is_replaced_stops() -> None:
     nodes = three(cluster)
     assert not nodes[0].registrar.is_fenced
     accuse(nodes, 1)
-    cluster.world.advance(1_000)
+    cluster.runtime.advance(1_000)
     assert nodes[0].registrar.is_fenced
     assert not nodes[0].registrar.is_replaced
     nodes[0].register()
     assert not nodes[0].registrar.is_fenced
     Node(cluster, 1, nodes[0].disk.after_kill()).register()
-    cluster.world.advance(100)
+    cluster.runtime.advance(100)
     assert nodes[0].registrar.is_replaced
 
 
@@ -205,7 +205,7 @@ def test_the_dead_are_followed_by_one_entry() -> None:
     nodes = three(cluster)
     before = cluster.entries()
     accuse(nodes, 1)
-    cluster.world.advance(3 * STAGGER_MS)
+    cluster.runtime.advance(3 * STAGGER_MS)
     assert led(nodes[2]) == [2, 2]
     assert cluster.entries() == before + 1
     assert nodes[2].metadata.image.assignment("t", 1).in_sync == (2, 3)
@@ -216,9 +216,9 @@ def test_who_is_next_does_it_if_the_first_does_not() -> None:
     nodes = three(cluster)
     nodes[1].client.fate = lambda call: Fate.NOT_ARRIVED
     accuse(nodes, 1)
-    cluster.world.advance(STAGGER_MS - 20)
+    cluster.runtime.advance(STAGGER_MS - 20)
     assert led(nodes[2]) == [1, 2]
-    cluster.world.advance(200)
+    cluster.runtime.advance(200)
     assert led(nodes[2]) == [2, 2]
 
 
@@ -226,8 +226,8 @@ def test_what_was_decided_at_an_older_image_is_decided_anew() -> None:
     cluster = Cluster()
     nodes = three(cluster)
     accuse(nodes, 1)
-    cluster.world.spawn(nodes[2].metadata.change(lambda _: [e.IdBlock(taken=2000)]))
-    cluster.world.advance(2_000)
+    cluster.runtime.spawn(nodes[2].metadata.change(lambda _: [e.IdBlock(taken=2000)]))
+    cluster.runtime.advance(2_000)
     assert led(nodes[0]) == [2, 2]
     assert nodes[0].metadata.image == nodes[2].metadata.image
 
@@ -236,12 +236,12 @@ def test_a_node_that_drains_leads_nothing_and_stays_in_sync() -> None:
     cluster = Cluster()
     nodes = three(cluster)
     cluster.run(proposals.drain(nodes[0].metadata, 2))
-    cluster.world.advance(1_000)
+    cluster.runtime.advance(1_000)
     image = nodes[2].metadata.image
     assert led(nodes[2]) == [1, 3]
     assert image.assignment("t", 1).in_sync == (2, 3, 1)
     cluster.run(proposals.drain(nodes[0].metadata, 2, is_draining=False))
-    cluster.world.advance(CALM_MS + 1_000)
+    cluster.runtime.advance(CALM_MS + 1_000)
     assert led(nodes[2]) == [1, 2], "preferred leaders return when it is calm"
     with pytest.raises(BrokerError, match="unknown node 9"):
         cluster.run(proposals.drain(nodes[0].metadata, 9))
@@ -251,12 +251,12 @@ def test_a_node_that_cannot_register_says_why_and_goes_on(caplog: pytest.LogCapt
     cluster = Cluster()
     node = Node(cluster, 1)
     node.client.fate = lambda _: Fate.NOT_ARRIVED
-    registering = cluster.world.spawn(node.registrar.register())
-    cluster.world.advance(35_000)
+    registering = cluster.runtime.spawn(node.registrar.register())
+    cluster.runtime.advance(35_000)
     said = [each for each in caplog.messages if each.startswith("node 1 is not registered yet; retrying: etcd")]
     assert len(said) in (2, 3), "every 10 s or so"
     node.client.fate = lambda _: Fate.DONE
-    cluster.world.advance(1_000)
+    cluster.runtime.advance(1_000)
     assert registering.result() == 1
 
 
@@ -286,28 +286,28 @@ def test_a_lease_that_is_gone_costs_leaderships() -> None:
     keys = Keys(PREFIX)
     present = []
     for node in nodes:
-        there = Presence(node.client, cluster.world, keys, node=str(node.number), life=Held(f"f{node.number}", "s"))
-        cluster.run(there.take())
-        cluster.world.spawn(there.keep())
+        there = Presence(node.client, cluster.runtime, keys, node=str(node.number), life=Held(f"f{node.number}", "s"))
+        cluster.run(there.register())
+        cluster.runtime.spawn(there.keep_registered())
         present.append(there)
     observer = nodes[2]
     leases = Leases(
         observer.client,
-        cluster.world,
+        cluster.runtime,
         keys,
         lambda: observer.metadata.image.cluster,
         told.append,
         observer.controller.lost_lease,
     )
-    cluster.world.spawn(leases.run())
-    cluster.world.advance(5_000)
+    cluster.runtime.spawn(leases.run())
+    cluster.runtime.advance(5_000)
     assert set(told) == {MetadataTick((1, 2, 3))}
     nodes[1].client.fate = observer.client.fate = lambda _: Fate.NOT_ARRIVED
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert told[-1] == MetadataSilent()
     assert LeaseExpired(2, 2) not in told
     observer.client.fate = lambda _: Fate.DONE
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert LeaseExpired(2, 2) in told
     assert led(observer) == [1, 3]
     assert observer.metadata.image.assignment("t", 1).in_sync == (2, 3, 1), "it keeps its place in the set"
@@ -338,8 +338,8 @@ def test_fifty_nodes_that_start_together_all_start() -> None:
     for watch in cluster.etcd.watches:
         watch.is_deaf = True
     before = nodes[0].metadata.image.ids_taken
-    jobs = [cluster.world.spawn(start(node)) for node in nodes]
-    cluster.world.advance(30_000)
+    jobs = [cluster.runtime.spawn(start(node)) for node in nodes]
+    cluster.runtime.advance(30_000)
     incarnations = {node.number: job.result() for node, job in zip(nodes, jobs, strict=True)}
     cluster.etcd.deliver_late()
     image = Node(cluster, 51).metadata.image
@@ -362,15 +362,15 @@ def test_a_node_that_is_fenced_again_and_again_registers_with_growing_pauses(cap
         assert incarnation is not None
         cluster.run(other.metadata.change(partial(fence, incarnation)))
         assert one.registrar.is_fenced
-        began = cluster.world.monotonic()
-        job = cluster.world.spawn(one.registrar.register())
+        began = cluster.runtime.monotonic()
+        job = cluster.runtime.spawn(one.registrar.register())
         while one.registrar.incarnation == incarnation:
-            cluster.world.advance(100)
+            cluster.runtime.advance(100)
         job.result()
-        paused.append(round(cluster.world.monotonic() - began, 1) - 0.1)
+        paused.append(round(cluster.runtime.monotonic() - began, 1) - 0.1)
     assert paused == pytest.approx([0, 0.5, 1, 2, 4, 8, 16, 16], abs=0.11)
     assert "registration delayed, fenced again, pause=16 s" in caplog.text
-    cluster.world.advance(int(FENCED_AGAIN_SECONDS * 1000))
+    cluster.runtime.advance(int(FENCED_AGAIN_SECONDS * 1000))
     last = one.registrar.incarnation or 0
     cluster.run(other.metadata.change(partial(fence, last)))
     assert one.register() > last, "after a calm minute it does not wait"
@@ -382,13 +382,13 @@ def test_leases_that_a_node_was_too_late_to_look_at_are_not_lost() -> None:
     node = three(cluster)[0]
     told: list[LeaseMessage] = []
     leases = Leases(
-        node.client, node.world, Keys(PREFIX), lambda: node.metadata.image.cluster, told.append, lambda _: None
+        node.client, node.runtime, Keys(PREFIX), lambda: node.metadata.image.cluster, told.append, lambda _: None
     )
     node.client._seconds = lambda: 2.0
-    cluster.world.spawn(leases.run())
-    cluster.world.advance(5_500)
+    cluster.runtime.spawn(leases.run())
+    cluster.runtime.advance(5_500)
     node.client._seconds = lambda: 0.001
-    cluster.world.advance(1_000)
+    cluster.runtime.advance(1_000)
     assert not [each for each in told if isinstance(each, LeaseExpired)]
-    cluster.world.advance(1_000)
+    cluster.runtime.advance(1_000)
     assert [each for each in told if isinstance(each, LeaseExpired)]

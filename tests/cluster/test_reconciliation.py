@@ -17,10 +17,10 @@ from braidlog.cluster.reconciliation import (
     Lead,
     Make,
     Open,
+    Quarantined,
     Release,
     Remember,
     Remove,
-    SetAside,
     reconcile,
 )
 from braidlog.model.settings import TopicSettings
@@ -56,7 +56,7 @@ CASES: list[tuple[Image, Sequence[TopicMeta], Mapping[str, Topic], list[Action]]
     (GONE, [META], {"a": TOPIC}, [Close(TOPIC), Remove(META)]),
     (GONE, [META], {}, [Remove(META)]),
     (GONE, [], {}, []),
-    (Image(), [META], {}, [SetAside(META)]),
+    (Image(), [META], {}, [Quarantined(META)]),
     (Image({"a": ALTERED}, made=MADE), [META], {"a": TOPIC}, [Describe(ALTERED, META, 1), Open(ALTERED, TOPIC)]),
     (Image({"a": GROWN}, made=MADE), [META], {}, [Describe(GROWN, META, 1), Remember(GROWN), Open(GROWN, None)]),
     (Image({"a": GROWN}, made=MADE), [], {}, [Open(GROWN, None)]),
@@ -95,7 +95,7 @@ def named(actions: Iterable[Action]) -> list[tuple[object, ...]]:
 
 
 def test_a_folder_is_removed_only_if_the_image_says_so() -> None:
-    assert named(reconcile(Image(), [META], {}, node="0")) == named([SetAside(META)])
+    assert named(reconcile(Image(), [META], {}, node="0")) == named([Quarantined(META)])
     assert named(reconcile(Image(deleted={META.topic_id: 5}), [META], {}, node="0")) == named([Remove(META)])
 
 

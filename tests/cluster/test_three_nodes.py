@@ -289,7 +289,7 @@ async def coordinator(nodes: ThreeNodes, name: str) -> tuple[int, Coordinator]:
     def look() -> bool:
         for number in nodes.servers:
             with contextlib.suppress(BrokerError):
-                found.append((number, nodes.services(number).coordinators.of(name)))
+                found.append((number, nodes.services(number).coordinators.coordinator_for(name)))
         return bool(found)
 
     await nodes.until(look)
@@ -327,7 +327,7 @@ def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd:
             await nodes.services(first % 3 + 1).stream_snapshots.save(stream, Snapshot(0, b"kept"))
             services.markers.write = refuse  # type: ignore[method-assign]
             for decision in (
-                kept.transactions.end(*producing, commit=True),
+                kept.transactions.end_transaction(*producing, commit=True),
                 kept.staging.commit(sinks[0], 0, [stage], owner="me"),
             ):
                 with pytest.raises(BrokerError, match="killed"):

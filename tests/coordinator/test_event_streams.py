@@ -89,7 +89,7 @@ def test_interleaved_writers_never_share_a_version(seed: int) -> None:
             while True:
                 expected = await service.version("s", key)
                 if rng.random() < 0.5:
-                    await node.world.pause()  # the classic race: another writer comes between the look and the append
+                    await node.runtime.pause()  # the classic race: another writer comes between the look and the append
                 try:
                     await service.append("s", key, expected, b"%d/%d" % (name, number))
                     break
@@ -97,7 +97,7 @@ def test_interleaved_writers_never_share_a_version(seed: int) -> None:
                     conflicts += 1
 
     jobs: list[Job[None]] = [node.spawn(writer(name)) for name in range(4)]
-    node.world.settle()
+    node.runtime.settle()
     for job in jobs:
         job.result()
     written = [events(node, b"k%d" % number) for number in range(2)]
@@ -173,14 +173,14 @@ def test_an_index_that_is_being_read_does_not_keep_what_is_truncated_meanwhile(
 
     async def slowly(*args: Any) -> AsyncIterator[Row]:
         async for row in read_rows(*args):
-            await again.world.pause()
+            await again.runtime.pause()
             yield row
 
     monkeypatch.setattr(event_streams, "_rows", slowly)
     reading = again.spawn(again.services.streams.version("s", b"k"))
     assert not reading.is_done
     cut(again.services.hosting.partition("s", number), 2)
-    again.world.settle()
+    again.runtime.settle()
     assert reading.result() == 2
 
 
@@ -234,7 +234,7 @@ def test_records_of_transactions_are_no_events(node: Node) -> None:
         transactional=True,
     )
     node.run(node.services.append.append("s", number, batch, transactional_id="t"))
-    node.run(txn.end("t", begun.producer_id, begun.epoch, commit=False))
+    node.run(txn.end_transaction("t", begun.producer_id, begun.epoch, commit=False))
     assert version(node, b"k") == 0
     assert event(node, b"k", 0, b"real").version == 1
     assert events(node, b"k") == [(1, b"real")]
@@ -251,7 +251,7 @@ def test_a_new_topic_of_an_old_name_begins_anew(node: Node) -> None:
 
 
 def test_an_event_is_readable_once_it_is_committed(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(node.services.streams.append("s", b"k", 0, b"x"))
         assert version(node, b"k") == 1, "the next writer has to expect it"
         assert events(node, b"k") == []

@@ -4,14 +4,14 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.cluster.metadata.topic_state import Topic, held_alone
 from braidlog.coordinator.journal import NOTHING, Journal, Key, Table, load_tables
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.internal.coordinator_log import ReplicatedLog
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.internal.coordinator_log import CoordinatorLog
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.storage.compaction.compaction import Compaction
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -29,7 +29,7 @@ class Bench:
     def __init__(self, disk: SimulatedDisk | None = None) -> None:
         self.disk = disk or SimulatedDisk()
         self.clock = ManualClock()
-        self.world = ManualWorld(self.clock)
+        self.runtime = ManualRuntime(self.clock)
         self.folder = DataFolder(self.disk, "/d", self.clock)
         settings = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=4096, delete_retention_ms=0)
         if self.folder.find("j") is None:
@@ -44,13 +44,13 @@ class Bench:
             assignments=held,
             holder="0",
         )
-        partition = Hosting(self.folder, "0", self.world).open_partition(topic, 0)
+        partition = PartitionRegistry(self.folder, "0", self.runtime).open_partition(topic, 0)
         self.log = partition.log
-        self.journal = Journal(ReplicatedLog(partition, self.world), self.world)
+        self.journal = Journal(CoordinatorLog(partition, self.runtime), self.runtime)
         self.a = Table(self.journal, "a", Value)
         self.b = Table(self.journal, "b", Value)
         self.unknown: list[Key] = []
-        self.world.run(load_tables(self.journal, [self.a, self.b], self.unknown.append))
+        self.runtime.run(load_tables(self.journal, [self.a, self.b], self.unknown.append))
 
     def all(self) -> dict[Key, Value]:
         return {**self.a.values, **self.b.values}
@@ -182,9 +182,9 @@ def test_a_change_is_settled_once_it_is_durable_and_several_are_one_wait() -> No
     bench = Bench()
     marks = [bench.a.put("x", 1, value=Value(1)), bench.b.put("y", 1, value=Value(2))]
     assert not any(map(bench.journal.is_settled, marks))
-    bench.world.run(bench.journal.settled(marks[0]))
+    bench.runtime.run(bench.journal.wait_committed(marks[0]))
     assert bench.journal.is_settled(marks[0])
-    bench.world.run(bench.journal.settled(*marks))
+    bench.runtime.run(bench.journal.wait_committed(*marks))
     assert all(map(bench.journal.is_settled, marks))
     assert Bench(bench.disk.after_kill()).all() == bench.all()
 
@@ -193,5 +193,5 @@ def test_no_change_has_nothing_to_wait_for() -> None:
     bench = Bench()
     assert bench.a.put_many([]) == NOTHING
     assert bench.journal.is_settled(NOTHING)
-    bench.world.run(bench.journal.settled())
-    assert bench.world.syncs == 0
+    bench.runtime.run(bench.journal.wait_committed())
+    assert bench.runtime.syncs == 0

@@ -79,15 +79,15 @@ def test_bad_metadata(node: Node, metadata: str, reason: Reason) -> None:
 
 
 def test_it_is_not_acknowledged_before_it_is_durable(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(node.offsets.commit("g", [Commit("a", 0, 5)]))
-        node.world.advance(10_000)
+        node.runtime.advance(10_000)
         assert not job.is_done
     job.result()
 
 
 def test_a_commit_of_several_partitions_is_never_cut_in_two(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         node.spawn(node.offsets.commit("g", [Commit("a", number, 5) for number in range(4)]))
         seen = set()
         for label, disk in node.disk.crash_states():

@@ -4,7 +4,7 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.client.drivers.kafka.staging import coordinator_name
 from braidlog.codec.batch.records_section import Row
@@ -46,8 +46,8 @@ def crc_32c_bit_by_bit(data: bytes) -> int:
 class Log:
     """A `ShardLog` that a test commits."""
 
-    def __init__(self, world: ManualWorld, epoch: int, *, is_sole: bool = False) -> None:
-        self.world = world
+    def __init__(self, runtime: ManualRuntime, epoch: int, *, is_sole: bool = False) -> None:
+        self.runtime = runtime
         self.epoch = epoch
         self.is_led, self.is_sole = True, is_sole
         self.end_offset = self.committed = 0
@@ -66,7 +66,7 @@ class Log:
 
     async def durable(self, next_offset: int) -> None:
         while self.is_led and self.committed < next_offset:
-            self.waiting.append(self.world.wakeup())
+            self.waiting.append(self.runtime.wakeup())
             await self.waiting[-1].wait(60)
         if not self.is_led:
             raise NotCoordinatorError(0, "led no more")
@@ -82,7 +82,7 @@ class Log:
     def wake(self) -> None:
         for each in self.waiting:
             each.wake()
-        self.world.settle()
+        self.runtime.settle()
 
     def rows(self) -> Iterator[Row]:
         return iter(())
@@ -92,34 +92,34 @@ class Node:
     """Reads each shard by one entry that says nothing."""
 
     def __init__(self) -> None:
-        self.world = ManualWorld(ManualClock())
+        self.runtime = ManualRuntime(ManualClock())
         self.discarded: list[str] = []
         self.fault: StorageFault | None = None
-        self.shards: Shards[str] = Shards(self.load, self.discard, self.world, self.spawn)
+        self.shards: Shards[str] = Shards(self.load, self.discard, self.runtime, self.spawn)
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         assert name
-        self.world.spawn(work)
+        self.runtime.spawn(work)
 
     async def load(self, number: int, log: Any) -> str:
         if self.fault is not None:
             raise self.fault
-        journal = Journal(log, self.world)
-        await journal.settled(journal.write_start())
+        journal = Journal(log, self.runtime)
+        await journal.wait_committed(journal.write_start())
         return f"{number} in {log.epoch}"
 
     async def discard(self, content: str) -> None:
         self.discarded.append(content)
 
     def lead(self, epoch: int = 1) -> Log:
-        log = Log(self.world, epoch)
+        log = Log(self.runtime, epoch)
         self.shards.lead(3, log)
-        self.world.settle()
+        self.runtime.settle()
         return log
 
     def reason(self) -> Reason:
         with pytest.raises(BrokerError, match="coordinator shard 3") as caught:
-            self.shards.of(3)
+            self.shards.shard(3)
         return caught.value.reason
 
 
@@ -132,7 +132,7 @@ def test_a_shard_is_served_once_all_of_it_is_settled_in_the_leaders_own_epoch() 
     with pytest.raises(NotCoordinatorError):
         node.shards.all_led()
     log.commit()
-    assert node.shards.of(3) == "3 in 1"
+    assert node.shards.shard(3) == "3 in 1"
     assert list(node.shards.served()) == node.shards.all_led() == ["3 in 1"]
     log.is_led = False
     assert node.shards.all_led() == []
@@ -145,20 +145,20 @@ def test_a_shard_that_is_led_no_more_is_refused_before_anyone_was_told() -> None
     log.is_led = False
     assert node.reason() is Reason.NOT_COORDINATOR
     assert list(node.shards.served()) == []
-    node.shards.let_go(3)
-    node.world.settle()
+    node.shards.unload(3)
+    node.runtime.settle()
     assert node.discarded == ["3 in 1"]
 
 
 def test_a_shard_that_is_lost_while_it_is_read_is_never_served() -> None:
     node = Node()
     log = node.lead()
-    node.shards.let_go(3)
+    node.shards.unload(3)
     log.lose()
     assert node.reason() is Reason.NOT_COORDINATOR
     again = node.lead(epoch=3)
     again.commit()
-    assert node.shards.of(3) == "3 in 3"
+    assert node.shards.shard(3) == "3 in 3"
 
 
 def test_what_was_read_in_an_earlier_epoch_is_thrown_away() -> None:
@@ -167,24 +167,24 @@ def test_what_was_read_in_an_earlier_epoch_is_thrown_away() -> None:
     later = node.lead(epoch=2)
     assert node.reason() is Reason.COORDINATOR_LOADING
     later.commit()
-    assert node.shards.of(3) == "3 in 2"
+    assert node.shards.shard(3) == "3 in 2"
     assert node.discarded == ["3 in 1"]
 
 
 def test_a_shard_is_read_again_until_enough_replicas_are_there(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     node = Node()
-    log = Log(node.world, 1)
+    log = Log(node.runtime, 1)
     log.refuses = BrokerError(Reason.UNAVAILABLE, "too few")
     node.shards.lead(3, log)
-    node.world.settle()
-    node.world.advance(60_000)
+    node.runtime.settle()
+    node.runtime.advance(60_000)
     assert node.reason() is Reason.COORDINATOR_LOADING
     assert caplog.text.count("is not loaded yet: too few") == 1, "it may be so for hours"
     log.refuses = None
-    node.world.advance(100)
+    node.runtime.advance(100)
     log.commit()
-    assert node.shards.of(3) == "3 in 1"
+    assert node.shards.shard(3) == "3 in 1"
 
 
 def test_a_damaged_shard_is_not_served_and_others_are() -> None:
@@ -193,10 +193,10 @@ def test_a_damaged_shard_is_not_served_and_others_are() -> None:
     node.lead()
     assert node.reason() is Reason.UNAVAILABLE
     node.fault = None
-    node.shards.lead(4, log := Log(node.world, 1))
-    node.world.settle()
+    node.shards.lead(4, log := Log(node.runtime, 1))
+    node.runtime.settle()
     log.commit()
-    assert node.shards.of(4) == "4 in 1"
+    assert node.shards.shard(4) == "4 in 1"
 
 
 def test_stages_are_where_their_sink_is_and_so_is_whom_its_driver_asks() -> None:
@@ -210,12 +210,12 @@ def test_stages_are_where_their_sink_is_and_so_is_whom_its_driver_asks() -> None
 @pytest.mark.parametrize("is_sole", [True, False])
 def test_a_request_waits_for_a_shard_that_no_other_node_could_read(is_sole: bool) -> None:
     node = Node()
-    log = Log(node.world, 1, is_sole=is_sole)
+    log = Log(node.runtime, 1, is_sole=is_sole)
     log.end_offset = 1
     node.shards.lead(3, log)
-    waiting = node.world.spawn(node.shards.wait_read(3))
-    node.world.settle()
+    waiting = node.runtime.spawn(node.shards.wait_read(3))
+    node.runtime.settle()
     assert waiting.is_done != is_sole
     log.commit()
     waiting.result()
-    assert node.shards.of(3) == "3 in 1"
+    assert node.shards.shard(3) == "3 in 1"

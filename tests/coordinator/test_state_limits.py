@@ -11,7 +11,7 @@ from braidlog.coordinator.event_streams import VERSION_HEADER
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.snapshot_store import Snapshot
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind, StateLimits
+from braidlog.coordinator.state_limits import NODE, StateKind, StateLimits, StateUsage
 from braidlog.coordinator.transactions.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stage_ids import stage_name
@@ -21,7 +21,7 @@ SESSION_MS = 2_000
 
 def node_with(*, share: float | None = None, **limits: int) -> Node:
     wanted = StateLimits(principal_share=share or 1.0, **limits)
-    made = Node(holdings=Holdings(wanted, is_shared=share is not None))
+    made = Node(holdings=StateUsage(wanted, is_shared=share is not None))
     made.create("a", 4)
     made.create("events", 2, settings={"event_streams": True})
     return made
@@ -44,7 +44,7 @@ def commit(node: Node, group: str, *partitions: int, by: str = NODE) -> None:
 
 def join_classic(node: Node, group: str, by: str = NODE) -> None:
     job = node.spawn(node.groups.classic.join(group, asking(), by=by))
-    node.world.advance(SESSION_MS // 4)
+    node.runtime.advance(SESSION_MS // 4)
     job.result()
 
 
@@ -168,7 +168,7 @@ def test_who_was_handed_an_id_has_a_seat() -> None:
     error = refusal(lambda: void(node, node.groups.classic.join("g", asking(id_required=True))))
     assert error.reason is Reason.GROUP_FULL
     assert str(error).endswith("remove some, use another group, or raise state.members_per_group_max")
-    node.world.advance(SESSION_MS + 1)
+    node.runtime.advance(SESSION_MS + 1)
     node.run(node.groups.expire())
     assert node.services.holdings.used(StateKind.GROUPS) == 0, "nobody came, so there is no group"
     assert node.services.holdings.bytes_held == 0
@@ -185,7 +185,7 @@ def test_commits_that_a_transaction_stages_are_refused_before_it_is_decided() ->
         pending = node.pending_commits
         void(node, pending.stage(group, producer, [Commit("a", 0, 1)], guard=lambda: None, by="alice"))
 
-    node.run(transactions.begin("t", begun.producer_id, begun.epoch))
+    node.run(transactions.begin_transaction("t", begun.producer_id, begun.epoch))
 
     stage("there")
     assert refusal(stage, "new").reason is Reason.QUOTA_EXCEEDED
@@ -239,7 +239,7 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
     names = ["g", "h", "i"]
 
     def drop_out() -> None:
-        node.world.advance(rng.choice([SESSION_MS // 4, 3 * SESSION_MS]))
+        node.runtime.advance(rng.choice([SESSION_MS // 4, 3 * SESSION_MS]))
         node.run(node.groups.expire())
 
     def end(name: str) -> None:
@@ -253,7 +253,7 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
         )
         node.run(staging)
         if rng.random() < 0.7:
-            node.run(node.transactions.end(*producer, commit=rng.random() < 0.5))
+            node.run(node.transactions.end_transaction(*producer, commit=rng.random() < 0.5))
 
     steps: list[Callable[[], object]] = [
         lambda: commit(node, rng.choice(names), rng.randrange(4)),

@@ -132,10 +132,10 @@ class Topic:
             value = placed.get(offset)
             if value is None or offset in page.records or (page.committed and sent[value].transaction):
                 continue
-            if not self._may_be_gone(sent[value], offset):
+            if not self._may_be_deleted(sent[value], offset):
                 yield f"{self.name} at {offset}: {page.client} was led past {value}, which was acknowledged"
 
-    def _may_be_gone(self, append: Append, offset: int) -> bool:
+    def _may_be_deleted(self, append: Append, offset: int) -> bool:
         """Compaction takes what a later record of its key stands for: what was acknowledged or read there, or a tombstone."""
         return append.key is not None and any(
             self._offset_of(each) > offset or (each.removes and self._offset_of(each) in (-1, offset))
@@ -240,7 +240,7 @@ class Topic:
                 continue
             is_deleted = 0 <= append.offset < page.first_offset
             is_decided_elsewhere = page.committed and append.transaction is not None
-            if not is_deleted and not is_decided_elsewhere and not self._may_be_gone(append, append.offset):
+            if not is_deleted and not is_decided_elsewhere and not self._may_be_deleted(append, append.offset):
                 yield f"{self.name}: {append.value} was acknowledged at {append.offset}, {page.client} does not find it"
 
     def _check_read_before(self, page: Read, sent: dict[str, Append]) -> Iterator[str]:
@@ -250,7 +250,7 @@ class Topic:
         for offset, value in before.items():
             if offset in page.records or offset < page.first_offset:
                 continue
-            if value not in sent or not self._may_be_gone(sent[value], offset):
+            if value not in sent or not self._may_be_deleted(sent[value], offset):
                 yield f"{self.name}: {value} was read at {offset}, {page.client} does not find it"
 
     def _check_whole(

@@ -78,12 +78,12 @@ class EachChange:
         for each in told.mutations():
             self._call(each)
 
-    def began_anew(self) -> None:
+    def restarted(self) -> None:
         raise AssertionError
 
 
 @dataclass
-class World:
+class Runtime:
     """A store and what is known of it. `shown[n]` is what it showed after mutation n."""
 
     settings: KeyValueSettings = SETTINGS
@@ -219,36 +219,36 @@ class Campaign:
     inner_seen: set[int] = field(default_factory=set)
     random: Random = field(default_factory=lambda: Random(7))
 
-    def run(self, workload: Callable[[World], None]) -> None:
-        world = World(self.settings)
+    def run(self, workload: Callable[[Runtime], None]) -> None:
+        runtime = Runtime(self.settings)
 
         def before(operation: Operation) -> None:
-            self.try_all(world, f"operation {operation.number} {operation.kind} {operation.path}")
+            self.try_all(runtime, f"operation {operation.number} {operation.kind} {operation.path}")
 
-        world.disk.on_operation = before
-        workload(world)
-        world.disk.on_operation = None
-        self.try_all(world, "the end")
+        runtime.disk.on_operation = before
+        workload(runtime)
+        runtime.disk.on_operation = None
+        self.try_all(runtime, "the end")
 
-    def try_all(self, world: World, where: str) -> None:
-        for label, state in world.disk.crash_states(seen=self.seen, prefixes_max=24):
+    def try_all(self, runtime: Runtime, where: str) -> None:
+        for label, state in runtime.disk.crash_states(seen=self.seen, prefixes_max=24):
             self.states += 1
             try:
-                self.try_one(world, state)
+                self.try_one(runtime, state)
             except Exception as error:
                 raise AssertionError(f"{where}, state {label!r}: {type(error).__name__}: {error}") from error
 
-    def try_one(self, world: World, state: SimulatedDisk) -> None:
-        now_ms = world.clock.now_ms()
+    def try_one(self, runtime: Runtime, state: SimulatedDisk) -> None:
+        now_ms = runtime.clock.now_ms()
         if self.states % self.inside_every == 0:
-            self.try_inside(world, state)
+            self.try_inside(runtime, state)
         store = open_store(state, self.settings, now_ms)
-        seen = world.compare(store)
+        seen = runtime.compare(store)
         assert see(open_store(lost(state), self.settings, now_ms)) == seen, "a second recovery shows something else"
         if self.states % self.onward_every == 0:
             go_on(store, state, self.settings, now_ms)
 
-    def try_inside(self, world: World, state: SimulatedDisk) -> None:
+    def try_inside(self, runtime: Runtime, state: SimulatedDisk) -> None:
         """Crash the recovery itself, at each of its operations."""
         victim = state.copy()
 
@@ -256,11 +256,11 @@ class Campaign:
             for label, inner in victim.crash_states(3, self.random, seen=self.inner_seen):
                 self.inside += 1
                 try:
-                    world.compare(open_store(inner, self.settings, world.clock.now_ms()))
+                    runtime.compare(open_store(inner, self.settings, runtime.clock.now_ms()))
                 except Exception as error:
                     where = f"inside recovery: {operation.number} {operation.kind} {operation.path}, {label!r}"
                     raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
 
         victim.on_operation = before
-        open_store(victim, self.settings, world.clock.now_ms())
+        open_store(victim, self.settings, runtime.clock.now_ms())
         victim.on_operation = None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.kv import workloads
-from tests.kv.crashing import SETTINGS, Campaign, World, go_on, lost, open_store, see
+from tests.kv.crashing import SETTINGS, Campaign, Runtime, go_on, lost, open_store, see
 
 from braidlog.testing.disk import Operation
 
@@ -46,25 +46,25 @@ def test_every_crash_of_a_mix(seeds: range) -> None:
     assert states >= 500
 
 
-def kill_everywhere(work: Callable[[World], None]) -> int:
+def kill_everywhere(work: Callable[[Runtime], None]) -> int:
     """kill -9 leaves the page cache: all that returned is there, synced or not. Then the power goes too."""
-    world = World()
+    runtime = Runtime()
     kills = 0
 
     def before(operation: Operation) -> None:
         nonlocal kills
         kills += 1
-        killed = world.disk.after_kill()
-        now_ms = world.clock.now_ms()
+        killed = runtime.disk.after_kill()
+        now_ms = runtime.clock.now_ms()
         store = open_store(killed, SETTINGS, now_ms)
-        seen = world.compare(store, killed=True)
+        seen = runtime.compare(store, killed=True)
         assert see(open_store(lost(killed), SETTINGS, now_ms)) == seen, (
             "what was shown after a kill is gone with the power"
         )
         go_on(store, killed, SETTINGS, now_ms)
 
-    world.disk.on_operation = before
-    work(world)
+    runtime.disk.on_operation = before
+    work(runtime)
     return kills
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.kv.crashing import World, check_figures, lost
+from tests.kv.crashing import Runtime, check_figures, lost
 
 from braidlog.kv.engine import operations as o
 
@@ -21,15 +21,15 @@ amounts = st.one_of(st.integers(-10, 10), st.sampled_from([2**63 - 1, -(2**63), 
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """`World.do` carries each operation out on both, and compares results, refusals and everything that is held."""
+    """`Runtime.do` carries each operation out on both, and compares results, refusals and everything that is held."""
 
     @initialize()
     def begin(self) -> None:
-        self.world = World()
-        self.world.open()
+        self.runtime = Runtime()
+        self.runtime.open()
 
     def do(self, operation: o.Operation[Any]) -> None:
-        self.world.do(operation, sync=False)
+        self.runtime.do(operation, sync=False)
 
     @rule(key=keys, value=values, ttl=ttls, only=st.sampled_from(list(o.Only)))
     def set(self, key: bytes, value: bytes, ttl: int, only: o.Only) -> None:
@@ -78,38 +78,38 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(ms=st.sampled_from([1, 500, 999, 1000, 3000]))
     def pass_time(self, ms: int) -> None:
-        self.world.clock.advance(ms)
-        self.world.model.expire(self.world.clock.now_ms())
+        self.runtime.clock.advance(ms)
+        self.runtime.model.expire(self.runtime.clock.now_ms())
 
     @rule()
     def sweep(self) -> None:
-        self.world.expire(sync=False)
+        self.runtime.expire(sync=False)
 
     @rule()
     def snapshot(self) -> None:
-        self.world.snapshot()
+        self.runtime.snapshot()
 
     @rule()
     def restart(self) -> None:
-        self.world.close()
-        self.world.open()
+        self.runtime.close()
+        self.runtime.open()
 
     @rule()
     def kill(self) -> None:
-        self.world.disk = self.world.disk.after_kill()
-        self.world.open()
+        self.runtime.disk = self.runtime.disk.after_kill()
+        self.runtime.open()
 
     @rule()
     def power_cut(self) -> None:
         """All is synced before, so that the dictionary needs no past."""
-        self.world.store.wal.sync()
-        self.world.disk = lost(self.world.disk)
-        self.world.open()
+        self.runtime.store.wal.sync()
+        self.runtime.disk = lost(self.runtime.disk)
+        self.runtime.open()
 
     @invariant()
     def adds_up(self) -> None:
         if hasattr(self, "world"):
-            check_figures(self.world.store)
+            check_figures(self.runtime.store)
 
 
 TestStore = StoreMachine.TestCase

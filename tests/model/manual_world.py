@@ -3,11 +3,11 @@
 Knows: which coroutines wait for what, and in which order they go on. Refuses to know: event loops, threads, the machine's clocks.
 Invariant: the same calls (and the same seed) give the same interleaving; nothing moves but by `run`, `advance` and `sync`.
 
-    world = ManualWorld(ManualClock())
+    world = ManualRuntime(ManualClock())
     answer = world.run(services.topics.create("a", 1))       run one coroutine, and whatever else can move, to its end
     job = world.spawn(services.fetch.records(...))             begin one, and leave it where it waits
     world.advance(500)                                       half a second later
-    with world.holding_syncs(): ...                          nothing becomes durable until `world.sync()`
+    with world.holding_syncs(): ...                          nothing becomes durable until `runtime.sync()`
 """
 
 import contextlib
@@ -86,30 +86,30 @@ class Job(Generic[T]):
 class ManualWakeup:
     """A `Wakeup` on the world's clock."""
 
-    def __init__(self, world: "ManualWorld") -> None:
-        self._world = world
+    def __init__(self, runtime: "ManualRuntime") -> None:
+        self._runtime = runtime
         self._gate = _Gate(is_wakeup=True)
         self._woken = False
 
     def wake(self) -> None:
         if not self._gate.is_open:
             self._woken = True
-            self._world.open(self._gate)
+            self._runtime.open(self._gate)
 
     def _run_out(self) -> None:
-        self._world.open(self._gate)
+        self._runtime.open(self._gate)
 
     async def wait(self, timeout: float) -> bool:  # noqa: ASYNC109 - the port has no loop to cancel with
-        timer = self._world.call_at(self._world.monotonic() + timeout, self._run_out)
+        timer = self._runtime.call_at(self._runtime.monotonic() + timeout, self._run_out)
         try:
             await self._gate
         finally:
-            self._world.drop_timer(timer)
+            self._runtime.drop_timer(timer)
         return self._woken
 
 
-class ManualWorld:
-    """A `World` that a test drives. With `rng` the next of those that can go on is drawn, else it is the one longest ready."""
+class ManualRuntime:
+    """A `Runtime` that a test drives. With `rng` the next of those that can go on is drawn, else it is the one longest ready."""
 
     def __init__(self, clock: ManualClock, *, rng: Random | None = None) -> None:
         self.clock = clock
@@ -283,11 +283,11 @@ class ManualWorld:
 class _Opening(Job[None]):
     """Opens a gate when its turn comes. No coroutine: a world that ends in a crash would leave it behind unrun."""
 
-    def __init__(self, world: ManualWorld, gate: _Gate) -> None:
-        self._world = world
+    def __init__(self, runtime: ManualRuntime, gate: _Gate) -> None:
+        self._runtime = runtime
         self._gate = gate
         self.is_done = False
 
     def step(self) -> None:
-        self._world.open(self._gate)
+        self._runtime.open(self._gate)
         self.is_done = True

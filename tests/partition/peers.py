@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from tests.broker.node import batch_of
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.runtime.runtime import Wakeup
@@ -14,7 +14,7 @@ from braidlog.partition.fetch.fetch import Fetch
 from braidlog.partition.maintenance.delete_records import Trim
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_context import Key, Listeners
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.append import Acks, Append, ProducerLimit
 from braidlog.partition.produce.transaction_verification import Question, Verified
 from braidlog.replication import messages as m
@@ -31,7 +31,7 @@ Between = m.Fetch | m.Answer | m.Complaint
 
 
 class Peer:
-    """One node with one partition of one topic; a `PartitionNode`."""
+    """One node with one partition of one topic; a `PartitionContext`."""
 
     may_close = False
 
@@ -40,19 +40,19 @@ class Peer:
         self.number = number
         self.name = str(number)
         self.incarnation = number
-        self.world = cluster.world
+        self.runtime = cluster.runtime
         self.listeners: Listeners = {}
         self.disk = SimulatedDisk()
         self.folder = DataFolder(self.disk, "/data", cluster.clock)
         self.folder.create_topic(TOPIC, 1, cluster.settings, topic_id=TOPIC_ID, created_ms=1)
-        self.hosting = Hosting(self.folder, str(number), self.world, self)
+        self.hosting = PartitionRegistry(self.folder, str(number), self.runtime, self)
         opener = self.folder.open_partition
         self.partition = Partition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
         self.hosting.host([self.partition])
-        producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, producers, self.ask)
-        self.fetch = Fetch(self.hosting, self.world, Here())
-        self.trim = Trim(self.hosting, self.world)
+        producers = ProducerLimit(self.hosting, self.runtime, 100)
+        self.append_service = Append(self.hosting, self.runtime, producers, self.ask)
+        self.fetch = Fetch(self.hosting, self.runtime, Here())
+        self.trim = Trim(self.hosting, self.runtime)
         self.proposed: list[Proposal] = []
         self.beginning: list[int] = []
         self.is_slow_to_begin = False
@@ -68,7 +68,7 @@ class Peer:
         """The coordinator of every transaction: the test answers for it, at once or when it wakes `answering`."""
         self.asked.append((question.name, question.producer_id, question.epoch, *question.of))
         if self.is_coordinator_slow:
-            self.answering = self.world.wakeup()
+            self.answering = self.runtime.wakeup()
             await self.answering.wait(60)
         answer = self.answers.pop(0) if self.answers else self.answer
         if isinstance(answer, BrokerError):
@@ -91,11 +91,11 @@ class Peer:
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         assert name
-        return self.world.spawn(work)
+        return self.runtime.spawn(work)
 
     def opened(self, partitions: object) -> None: ...
 
-    def led_anew(self, partition: Partition) -> None: ...
+    def on_leadership_change(self, partition: Partition) -> None: ...
 
     def replaced(self) -> None:
         self.is_replaced = True
@@ -110,20 +110,20 @@ class Peer:
                 self.folder.begin_epochs([(self.partition.replicated.log, epoch)])
             except StorageFault as error:
                 fault = error
-            self.partition.epoch_begun(epoch, fault)
+            self.partition.epoch_started(epoch, fault)
 
     def append(
         self, *values: bytes, acks: Acks = Acks.ALL, producer: tuple[int, int, int] | None = None, transaction: str = ""
     ) -> Job[Appended]:
         batch = batch_of(*values, producer=producer, transactional=bool(transaction))
-        return self.world.spawn(
+        return self.runtime.spawn(
             self.append_service.append(TOPIC, 0, batch, acks=acks, timeout_ms=5_000, transactional_id=transaction)
         )
 
     def values(self) -> list[bytes | None]:
         """All that a reader sees."""
         start = self.partition.start_offset
-        return [each.value for each in self.world.run(self.fetch.records(TOPIC, 0, start, bytes_max=1 << 20)).records]
+        return [each.value for each in self.runtime.run(self.fetch.records(TOPIC, 0, start, bytes_max=1 << 20)).records]
 
 
 class Peers:
@@ -139,7 +139,7 @@ class Peers:
     ) -> None:
         """`first`: who has a replica at first. `beside`: in the same world, of another topic."""
         self.clock: ManualClock = ManualClock() if beside is None else beside.clock
-        self.world: ManualWorld = ManualWorld(self.clock) if beside is None else beside.world
+        self.runtime: ManualRuntime = ManualRuntime(self.clock) if beside is None else beside.runtime
         self.settings: TopicSettings = settings or TopicSettings()
         self.min_in_sync = min_in_sync
         self.under_way: deque[tuple[int, int, Between]] = deque()
@@ -156,7 +156,7 @@ class Peers:
         self.assignment = assignment or self.assignment
         for number, peer in self._peers.items():
             if number not in self.away:
-                peer.partition.tell(self.assigned(self.assignment))
+                peer.partition.step(self.assigned(self.assignment))
         self.carry()
 
     def assigned(self, assignment: Assignment) -> m.Assigned:
@@ -170,19 +170,19 @@ class Peers:
         """Let everyone work, and every message arrive, until nobody has anything to say."""
         is_quiet = False
         while not is_quiet:
-            self.world.settle()
+            self.runtime.settle()
             for peer in self._peers.values():
                 if not peer.is_slow_to_begin:
                     peer.begin()
-            self.world.settle()
+            self.runtime.settle()
             is_quiet = not self.under_way
             while self.under_way:
                 sender, to, message = self.under_way.popleft()
                 if not self.away & {sender, to}:
-                    self._peers[to].partition.tell(message)
+                    self._peers[to].partition.step(message)
 
     def tick(self) -> None:
-        self.world.advance(300)
+        self.runtime.advance(300)
         for number, peer in self._peers.items():
             if number not in self.away:
                 peer.partition.tick()

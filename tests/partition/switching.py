@@ -50,7 +50,7 @@ class Walk:
     def run(self) -> None:
         steps = (self._append, self._append, self._sync, self._hear, self._deliver, self._deliver, self._propose)
         rare = (self._wait, self._move, self._elect, self._tick, self._read, self._hear, self._propose, self._sync)
-        with self.peers.world.holding_syncs():
+        with self.peers.runtime.holding_syncs():
             for _ in range(STEPS):
                 self._draw.choice(self._draw.choice([steps, rare]))()
                 self._look()
@@ -72,13 +72,13 @@ class Walk:
         for number in NODES:
             partition = self.peers[number].partition
             if partition.role is Role.LEADER:
-                world, end = self.peers.world, partition.end_offset
-                asked = partition.ask_for(lambda token, end=end: m.Await(token, end))  # type: ignore[misc]
-                for waiting in (partition.come_true(asked, world, 60), partition.made_durable(end, world)):
-                    self._waits.append(world.spawn(waiting))
+                runtime, end = self.peers.runtime, partition.end_offset
+                asked = partition.submit(lambda token, end=end: m.Await(token, end))  # type: ignore[misc]
+                for waiting in (partition.wait_committed(asked, runtime, 60), partition.wait_durable(end, runtime)):
+                    self._waits.append(runtime.spawn(waiting))
 
     def _sync(self) -> None:
-        self.peers.world.sync()
+        self.peers.runtime.sync()
 
     def _hear(self) -> None:
         """One node hears of one more change of the metadata."""
@@ -92,7 +92,7 @@ class Walk:
     def _tell(self, number: int) -> None:
         was_sole = self.peers[number].partition.is_sole
         has_waiters = any(not job.is_done for _, _, job, _ in self._jobs)
-        self.peers[number].partition.tell(self.peers.assigned(self._versions[self._heard[number]]))
+        self.peers[number].partition.step(self.peers.assigned(self._versions[self._heard[number]]))
         if was_sole and not self.peers[number].partition.is_sole and has_waiters:
             self._count("one replica no more, with waiters")
         if self.peers[number].partition.is_sole and not was_sole and has_waiters:
@@ -103,10 +103,10 @@ class Walk:
 
     def _deliver(self) -> None:
         under_way = self.peers.under_way
-        self.peers.world.settle()
+        self.peers.runtime.settle()
         for _ in range(min(len(under_way), self._draw.choice([1, 4]))):
             _, to, message = under_way.popleft()
-            self.peers[to].partition.tell(message)
+            self.peers[to].partition.step(message)
         self._begin()
 
     def _propose(self) -> None:
@@ -121,7 +121,7 @@ class Walk:
                     self._written.add(proposal.change)
                     self._change(finish(with_change(self._latest, proposal.change, 1), self._nodes, 1))
                 elif proposal.change not in self._written:
-                    peer.partition.tell(m.ChangeRefused(proposal.change))
+                    peer.partition.step(m.ChangeRefused(proposal.change))
 
     def _move(self) -> None:
         order = self._draw.sample(NODES, 3)
@@ -134,7 +134,7 @@ class Walk:
             self._change(self._latest.led_by(self._draw.choice(others)))
 
     def _tick(self) -> None:
-        self.peers.world.advance(PACE_MS)
+        self.peers.runtime.advance(PACE_MS)
         for number in NODES:
             self.peers[number].partition.tick()
 
@@ -178,7 +178,7 @@ class Walk:
 
     def _heal(self) -> None:
         """All hear of everything, and follow; then the leader has what was acknowledged, and what was seen."""
-        self.peers.world.sync()
+        self.peers.runtime.sync()
         for _ in range(20):
             for number in NODES:
                 while self._heard[number] < len(self._versions) - 1:
@@ -194,7 +194,7 @@ class Walk:
         for offset, value in self._acknowledged.items():
             if offset >= len(values) or values[offset] != value:
                 raise PromiseBrokenError(f"{value!r} was acknowledged at {offset} of {TOPIC}; its leader has {values}")
-        self.peers.world.settle()
+        self.peers.runtime.settle()
         if waiting := [*self._jobs, *(job for job in self._waits if not job.is_done)]:
             raise PromiseBrokenError(f"nothing is under way, and {waiting} still wait")
 

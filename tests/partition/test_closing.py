@@ -42,9 +42,9 @@ async def started(folder: Path, **flags: object) -> Server:
 async def rest(server: Server) -> int:
     """Two turns: what is used was used before the first."""
     assert server.services is not None
-    hosting, world = server.services.hosting, server.services.world
-    await close_idle(hosting, world)
-    return await close_idle(hosting, world)
+    hosting, runtime = server.services.hosting, server.services.runtime
+    await close_idle(hosting, runtime)
+    return await close_idle(hosting, runtime)
 
 
 def told(server: Server, name: str, number: int) -> list[object]:
@@ -103,7 +103,7 @@ async def test_a_closed_partition_says_what_the_open_one_said(tmp_path: Path, mo
 async def test_what_is_used_or_under_way_stays_open(tmp_path: Path) -> None:
     server = await started(tmp_path)
     assert server.services is not None
-    hosting, world = server.services.hosting, server.services.world
+    hosting, runtime = server.services.hosting, server.services.runtime
     await server.services.topics.create("used", 1)
     await server.services.topics.create("open", 1)
     await server.services.topics.create("trimmed", 1)
@@ -114,10 +114,10 @@ async def test_what_is_used_or_under_way_stays_open(tmp_path: Path) -> None:
     log.append(transactional, now_ms=1)
     log.sync()
     hosting.partition("open", 0).advance()
-    await close_idle(hosting, world)
+    await close_idle(hosting, runtime)
     await append(server, "used", b"x")
     await server.services.trim.delete_before("trimmed", 0, 0)
-    assert await close_idle(hosting, world) == 0
+    assert await close_idle(hosting, runtime) == 0
     assert hosting.partition("used", 0).is_open
     assert hosting.partition("open", 0).is_open
     assert not hosting.partition("open", 0).log.is_closed
@@ -168,7 +168,7 @@ def test_a_partition_that_cannot_be_opened_is_tried_again_beside_the_loop(
     async def scene() -> None:
         server = await started(tmp_path)
         assert server.services is not None
-        hosting, world = server.services.hosting, server.services.world
+        hosting, runtime = server.services.hosting, server.services.runtime
         await server.services.topics.create("a", 1)
         await append(server, "a", b"x")
         assert await rest(server) == 1
@@ -179,9 +179,9 @@ def test_a_partition_that_cannot_be_opened_is_tried_again_beside_the_loop(
                 with pytest.raises(StorageFault, match="Too many open files"):
                     await append(server, "a", b"y")
             assert tries == 1
-            assert await retry(hosting, world) == []
+            assert await retry(hosting, runtime) == []
             assert tries == 2
-        (found,) = await retry(hosting, world)
+        (found,) = await retry(hosting, runtime)
         assert (str(found), hosting.offline) == ("a/0", {})
         await append(server, "a", b"y")
         assert await values(server, "a") == [b"x", b"y"]
@@ -190,7 +190,7 @@ def test_a_partition_that_cannot_be_opened_is_tried_again_beside_the_loop(
     play(scene)
 
 
-async def keep_up(server: Server) -> None:
+async def maintain_log(server: Server) -> None:
     """A turn of the upkeep."""
     await server._retain()
 
@@ -203,10 +203,10 @@ async def test_retention_reaches_closed_partitions(tmp_path: Path) -> None:
     await append(server, "a", b"x")  # of long ago
     assert await rest(server) == 1
     hosted = hosting.partition("a", 0)
-    await keep_up(server)
+    await maintain_log(server)
     assert not hosted.is_open
     await topics.alter("a", {"retention_ms": 1000})
-    await keep_up(server)
+    await maintain_log(server)
     assert (hosted.start_offset, hosted.end_offset) == (1, 1)
     await server.stop()
 
@@ -255,14 +255,14 @@ async def test_compaction_reaches_closed_partitions(tmp_path: Path) -> None:
         await services.append.append("a", 0, batch, acks=Acks.ALL)
     assert await rest(server) == 1
     hosted = hosting.partition("a", 0)
-    await keep_up(server)
+    await maintain_log(server)
     assert (hosted.is_open, hosted.segment_count) == (False, 4)
     await services.topics.alter("a", {"delete": False, "compact": True})
-    await keep_up(server)
+    await maintain_log(server)
     assert hosted.size_bytes < 3 * 3000
     assert await values(server, "a", offset=3) == [bytes(3000)]
     assert await rest(server) == 1
-    await keep_up(server)
+    await maintain_log(server)
     assert not hosted.is_open  # and is let be when that is done
     await server.stop()
 
@@ -356,7 +356,7 @@ async def test_transactions_and_their_producers_open_nothing_on_the_loop(
     openings.threads.clear()
     await transactions.abort_in(99, 0, "a", 2)  # nothing can be open there
     assert openings.threads == {}
-    await transactions.end("t", producer.producer_id, producer.epoch, commit=True)
+    await transactions.end_transaction("t", producer.producer_id, producer.epoch, commit=True)
     assert sorted(openings.threads) == [("a", 0), ("a", 1)]
     assert openings.on_this_thread() == []
     assert services.hosting.partition("a", 0).end_offset == 1
@@ -416,7 +416,7 @@ async def test_while_memory_is_short_partitions_are_closed_sooner(tmp_path: Path
     for _ in range(3):
         await idle.close()
     assert hosted.is_open  # not for ten minutes
-    server._budget.keep(server._budget.bytes_max)
+    server._budget.reserve(server._budget.bytes_max)
     for _ in range(2):
         await idle.close()
     assert not hosted.is_open

@@ -17,10 +17,10 @@ def followed() -> tuple[Node, Partition]:
 
 def test_a_follower_opens_with_the_watermark_that_was_kept() -> None:
     node, hosted = followed()
-    hosted.tell(ExternalFetched("1", 0))
+    hosted.step(ExternalFetched("1", 0))
     node.append("a", b"x", b"y")
     assert (hosted.high_watermark, hosted.end_offset, hosted.log.watermark) == (0, 2, 0)
-    hosted.tell(ExternalFetched("1", 1))
+    hosted.step(ExternalFetched("1", 1))
     assert hosted.log.watermark == 1
     hosted.log.checkpoint()
     node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
@@ -29,7 +29,7 @@ def test_a_follower_opens_with_the_watermark_that_was_kept() -> None:
 
 def test_a_leader_counts_with_its_in_sync_set() -> None:
     node, hosted = followed()
-    hosted.tell(ExternalFetched("1", 0))
+    hosted.step(ExternalFetched("1", 0))
     node.append("a", b"x", b"y")
     again = node.restarted().services.hosting.partition("a", 0)
     assert again.high_watermark == 2, "nobody else is in sync yet"
@@ -38,9 +38,9 @@ def test_a_leader_counts_with_its_in_sync_set() -> None:
 def test_the_common_end_is_that_of_the_slowest_replica_in_sync_or_not() -> None:
     node, hosted = followed()
     node.append("a", b"x", b"y")
-    hosted.tell(ExternalFetched("1", 2))
+    hosted.step(ExternalFetched("1", 2))
     assert hosted.log.tombstone_limit == 0
-    hosted.tell(ExternalFetched("2", 1))
+    hosted.step(ExternalFetched("2", 1))
     assert hosted.log.tombstone_limit == 1
 
 
@@ -60,11 +60,11 @@ def test_a_closed_log_has_no_followers_and_is_opened_when_it_gets_some() -> None
     hosted.begin_close()
     assert hosted.finish_close()
     with refused_with(Reason.REPLICA_NOT_FOUND):
-        hosted.tell(ExternalFetched("1", 1))
+        hosted.step(ExternalFetched("1", 1))
     assert (hosted.high_watermark, hosted.replicas.in_sync) == (1, ["0"])
     node.run(node.services.placement.set_followers("a", ["1"], 1))
     assert hosted.is_open
-    hosted.tell(ExternalFetched("1", 1))
+    hosted.step(ExternalFetched("1", 1))
     assert hosted.replicas.in_sync == ["0", "1"]
     node.append("a", b"y")
     assert hosted.high_watermark == 1, "the follower does not have it yet"

@@ -4,7 +4,7 @@ import pytest
 from tests.partition.peers import Peers
 
 from braidlog.model.errors import NotLeaderError
-from braidlog.partition.leadership_transfer import HandingOver
+from braidlog.partition.leadership_transfer import LeadershipTransfer
 
 
 def test_a_partition_is_handed_over_when_its_new_leader_has_passed_the_start_of_its_epoch() -> None:
@@ -12,7 +12,7 @@ def test_a_partition_is_handed_over_when_its_new_leader_has_passed_the_start_of_
     peers.away = {3}
     job = peers[1].append(b"x")
     peers.carry()
-    led = HandingOver(peer.partition for peer in (peers[1], peers[2]))
+    led = LeadershipTransfer(peer.partition for peer in (peers[1], peers[2]))
     assert led.left() == [peers[1].partition], "the others led nothing"
     peers.elect(2)
     peers.tick()
@@ -29,7 +29,7 @@ def test_a_partition_is_handed_over_when_its_new_leader_has_passed_the_start_of_
 
 def test_records_that_come_meanwhile_are_not_waited_for() -> None:
     peers = Peers()
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     peers.away = {3}
     peers.elect(2)
     peers[2].append(b"x")
@@ -48,7 +48,7 @@ def test_records_that_come_meanwhile_are_not_waited_for() -> None:
 
 def test_a_leader_that_has_not_begun_its_epoch_has_taken_nothing_over() -> None:
     peers = Peers()
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     peers[2].is_slow_to_begin = True
     peers.elect(2)
     assert led.left() == [peers[1].partition]
@@ -60,7 +60,7 @@ def test_a_leader_that_has_not_begun_its_epoch_has_taken_nothing_over() -> None:
 
 def test_what_nobody_takes_over_is_left() -> None:
     peers = Peers()
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     peers.tick()
     assert led.left() == [peers[1].partition]
     peers[1].partition.retire()
@@ -72,7 +72,7 @@ def test_writes_wait_until_another_leads_and_are_not_in_the_log_here() -> None:
     peers = Peers()
     peers.away = {2, 3}
     before = peers[1].append(b"before")
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     led.hold({"a/0"})
     late = peers[1].append(b"late")
     peers.carry()
@@ -91,7 +91,7 @@ def test_writes_wait_until_another_leads_and_are_not_in_the_log_here() -> None:
 
 def test_what_nobody_takes_over_is_written_to_again_in_order() -> None:
     peers = Peers()
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     led.hold({"a/0"})
     jobs = [peers[1].append(b"%d" % number) for number in range(3)]
     peers.carry()
@@ -104,7 +104,7 @@ def test_what_nobody_takes_over_is_written_to_again_in_order() -> None:
 
 def test_writes_to_what_no_other_can_lead_do_not_wait() -> None:
     peers = Peers()
-    led = HandingOver([peers[1].partition])
+    led = LeadershipTransfer([peers[1].partition])
     led.hold({"b/0"})
     job = peers[1].append(b"x")
     peers.carry()
@@ -113,7 +113,7 @@ def test_writes_to_what_no_other_can_lead_do_not_wait() -> None:
 
 def test_a_partition_that_goes_meanwhile_lets_go_of_its_writes() -> None:
     peers = Peers()
-    HandingOver([peers[1].partition]).hold({"a/0"})
+    LeadershipTransfer([peers[1].partition]).hold({"a/0"})
     job = peers[1].append(b"x")
     peers[1].partition.retire()
     peers.carry()

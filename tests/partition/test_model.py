@@ -8,7 +8,7 @@ from tests.partition.switching import PromiseBrokenError, Walk
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.partition.partition import Partition
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication import sole
 from braidlog.replication.replica_state import Leader, Replica
 
@@ -34,9 +34,9 @@ async def _is_not_synced(*_: object) -> bool:
 BUGS = {
     "the summary of the log is not brought up to date": Bug(
         0,
-        ReplicatedPartition,
+        ReplicaRunner,
         "replica",
-        property(lambda self: self._replica, ReplicatedPartition.replica.fset),  # type: ignore[attr-defined]
+        property(lambda self: self._replica, ReplicaRunner.replica.fset),  # type: ignore[attr-defined]
     ),
     "a set of one is taken for an only replica": Bug(86, sole, "is_sole", _leads_its_set),
     "waiters of steps are not told": Bug(240, sole, "counts_alone", sole.is_sole),

@@ -31,16 +31,16 @@ T = TypeVar("T")
 def slow_disk(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing that is done beside the loop is done before the end of this."""
     held = []
-    blocking = peers.world.blocking
+    blocking = peers.runtime.blocking
 
     async def slow(work: Callable[[], T]) -> T:
-        wakeup = peers.world.wakeup()
+        wakeup = peers.runtime.wakeup()
         held.append(wakeup)
         await wakeup.wait(3_600)
         return await blocking(work)
 
     with monkeypatch.context() as patched:
-        patched.setattr(peers.world, "blocking", slow)
+        patched.setattr(peers.runtime, "blocking", slow)
         yield
     for each in held:
         each.wake()
@@ -63,7 +63,7 @@ def test_all_is_acknowledged_when_every_member_of_the_set_has_it() -> None:
 def test_leader_is_acknowledged_when_the_leader_has_it_durably_and_none_at_once() -> None:
     peers = Peers()
     peers.away = {2, 3}
-    with peers.world.holding_syncs():
+    with peers.runtime.holding_syncs():
         job, none = peers[1].append(b"x", acks=Acks.LEADER), peers[1].append(b"y", acks=Acks.NONE)
         assert (job.is_done, none.is_done) == (False, True)
     peers.carry()
@@ -111,7 +111,7 @@ def test_who_waits_is_told_when_the_node_is_registered_anew() -> None:
     peers.away = {2, 3}
     job = peers[1].append(b"x")
     peers[1].partition.registered_as(9)
-    peers.world.settle()
+    peers.runtime.settle()
     assert reason_of(job.result) is Reason.NOT_LEADER
     assert peers[1].partition.role is Role.FOLLOWER
 
@@ -133,7 +133,7 @@ def test_an_acknowledgement_that_does_not_come_in_time_is_said_to_be_unknown() -
     peers = Peers()
     peers.away = {2, 3}
     job = peers[1].append(b"x")
-    peers.world.advance(5_000)
+    peers.runtime.advance(5_000)
     assert reason_of(job.result) is Reason.ACKS_TIMED_OUT
 
 
@@ -141,7 +141,7 @@ def test_records_that_the_log_refuses_leave_no_trace() -> None:
     peers = Peers()
     broken = bytearray(batch_of(b"x"))
     broken[-1] ^= 1
-    job = peers.world.spawn(peers[1].append_service.append(TOPIC, 0, bytes(broken)))
+    job = peers.runtime.spawn(peers[1].append_service.append(TOPIC, 0, bytes(broken)))
     with pytest.raises(ProtocolError):
         job.result()
     kept = peers[1].append(b"y")
@@ -183,13 +183,13 @@ def test_a_batch_that_was_bent_on_the_way_is_asked_for_again_and_complained_abou
         assert isinstance(records, bytes)
         bent = msgspec.structs.replace(answer.batches[0], records=records[:-1] + bytes([records[-1] ^ 1]))
         peers.under_way.clear()
-        peers[3].partition.tell(msgspec.structs.replace(answer, batches=(bent,)))
+        peers[3].partition.step(msgspec.structs.replace(answer, batches=(bent,)))
         peers[3].begin()
         (again,) = peers.under_way
         assert peers[3].partition.end_offset == 0
         if isinstance(again[2], Fetch):
             peers.under_way.clear()
-            peers[1].partition.tell(again[2])
+            peers[1].partition.step(again[2])
     assert peers.under_way[-1][2] == Complaint(3, 1, 0)
     peers.away = set()
     peers.tick()
@@ -230,12 +230,12 @@ def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_commi
     peers.under_way.clear()
     peers.elect(2)
     with refused_with(Reason.OFFSET_NOT_AVAILABLE):
-        peers[2].partition.require_settled()
-    fetch = peers.world.spawn(fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
+        peers[2].partition.require_decided()
+    fetch = peers.runtime.spawn(fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
     peers.away = set()
     peers.assign()
     peers.tick()
-    peers[2].partition.require_settled()
+    peers[2].partition.require_decided()
     assert peers[2].partition.high_watermark == 1
     job = peers[2].append(b"y")
     peers.carry()
@@ -246,7 +246,7 @@ def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_commi
 def test_readers_that_wait_for_the_leader_are_told_when_it_is_another() -> None:
     peers = Peers()
     want = [Wanted(TOPIC, 0, 0, 1000)]
-    job = peers.world.spawn(fetch_all(peers[1].fetch, want, bytes_max=1000, wait_ms=60_000, leader_only=True))
+    job = peers.runtime.spawn(fetch_all(peers[1].fetch, want, bytes_max=1000, wait_ms=60_000, leader_only=True))
     assert not job.is_done
     peers.elect(2)
     assert reason_of(job.result) is Reason.NOT_LEADER
@@ -255,7 +255,7 @@ def test_readers_that_wait_for_the_leader_are_told_when_it_is_another() -> None:
 def test_what_was_made_of_records_that_are_cut_is_dropped() -> None:
     peers = Peers()
     cuts: list[int] = []
-    peers[1].partition.when_cut(cuts.append)
+    peers[1].partition.on_truncate(cuts.append)
     kept = peers[1].append(b"kept")
     peers.carry()
     assert kept.is_done
@@ -276,7 +276,7 @@ def test_a_deletion_is_acknowledged_when_the_whole_set_has_followed_it() -> None
     peers[1].append(b"x", b"y")
     peers.carry()
     peers.away = {3}
-    job = peers.world.spawn(peers[1].trim.delete_before(TOPIC, 0, TO_THE_END))
+    job = peers.runtime.spawn(peers[1].trim.delete_before(TOPIC, 0, TO_THE_END))
     peers.carry()
     assert not job.is_done
     peers.away = set()
@@ -294,28 +294,28 @@ def test_observers_are_served_and_never_counted() -> None:
 
     def refused(message: ExternalFetched | SetExternalInSync) -> Reason:
         with pytest.raises(BrokerError) as caught:
-            partition.tell(message)
+            partition.step(message)
         return caught.value.reason
 
     assert refused(SetExternalInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND
-    partition.tell(ExternalFetched("mlog-7", 0))
+    partition.step(ExternalFetched("mlog-7", 0))
     assert refused(SetExternalInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND, "it has not caught up"
     assert refused(ExternalFetched("mlog-7", 2)) is Reason.OFFSET_OUT_OF_RANGE
-    partition.tell(ExternalFetched("mlog-7", 1))
-    partition.tell(SetExternalInSync("mlog-7", in_sync=True))
+    partition.step(ExternalFetched("mlog-7", 1))
+    partition.step(SetExternalInSync("mlog-7", in_sync=True))
     assert (partition.replicas.in_sync, partition.replicas.replication_factor) == (["1", "2", "3"], 3)
     assert [each.node for each in partition.replicas.followers] == ["2", "3"]
     assert partition.replicas.observers == (ReplicaInfo("mlog-7", 1, in_sync=True),)
     for number in range(40):
-        partition.tell(ExternalFetched(f"more-{number}", 0))
+        partition.step(ExternalFetched(f"more-{number}", 0))
     assert [each.node for each in partition.replicas.observers] == [f"more-{number}" for number in range(8, 40)]
-    partition.tell(SetExternalInSync("more-39", in_sync=False))
+    partition.step(SetExternalInSync("more-39", in_sync=False))
     assert len(partition.replicas.observers) == 31
-    partition.tell(SetExternalInSync("2", in_sync=True))
+    partition.step(SetExternalInSync("2", in_sync=True))
     assert refused(SetExternalInSync("2", in_sync=False)) is Reason.REPLICA_NOT_FOUND, (
         "the cluster's nodes leave by themselves"
     )
-    partition.tell(ExternalFetched("2", 0))
+    partition.step(ExternalFetched("2", 0))
     assert len(partition.replicas.observers) == 31
     peers.elect(2)
     assert not peers[1].partition.replicas.observers
@@ -328,7 +328,7 @@ def test_a_marker_settles_when_it_is_committed() -> None:
     peers.carry()
     assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
     peers.away = {3}
-    job = peers.world.spawn(partition.made_durable(mark(partition, 7, 0, EndMarker(commit=True), 1), peers.world))
+    job = peers.runtime.spawn(partition.wait_durable(mark(partition, 7, 0, EndMarker(commit=True), 1), peers.runtime))
     peers.carry()
     assert not job.is_done
     assert partition.last_stable_offset == 0, "a new leader may take the marker back"
@@ -343,7 +343,7 @@ def test_a_deleted_topic_answers_who_waits() -> None:
     peers.away = {2, 3}
     job = peers[1].append(b"x")
     peers[1].partition.retire()
-    peers.world.settle()
+    peers.runtime.settle()
     assert reason_of(job.result) is Reason.TOPIC_NOT_FOUND
 
 
@@ -432,7 +432,7 @@ def test_what_comes_for_a_log_that_was_closed_meanwhile_is_dropped(monkeypatch: 
     log = peers[3].partition.log
     peers[3].folder.begin_epochs([(log, 1)])
     log.close()
-    peers[3].partition.epoch_begun(1, None)
+    peers[3].partition.epoch_started(1, None)
     assert log.end_offset == 0
     assert peers[3].partition.replicated.replica.log.end == 0
 

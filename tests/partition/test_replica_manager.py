@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.broker.node import batch_of
 from tests.cluster.topics import placed
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 from tests.refusals import refused_with
 
 from braidlog.cluster.controller_runner import Views
@@ -28,7 +28,7 @@ from braidlog.partition.partition_context import Key
 from braidlog.partition.produce.append import Acks, Append, ProducerLimit
 from braidlog.partition.produce.transaction_verification import Verified
 from braidlog.partition.reconciler import Reconciler
-from braidlog.partition.replica_manager import Between, NodeReplicas
+from braidlog.partition.replica_manager import Between, ReplicaManager
 from braidlog.replication.control.controller import Controller, step
 from braidlog.replication.control.incarnation import Life
 from braidlog.replication.messages import Fetch as Question
@@ -77,31 +77,31 @@ class SharedStore:
 
 class Node:
     def __init__(self, cluster: "Cluster", number: int, disk: SimulatedDisk, *, opens: bool = True) -> None:
-        self.cluster, self.number, self.disk, self.world = cluster, number, disk, cluster.world
+        self.cluster, self.number, self.disk, self.runtime = cluster, number, disk, cluster.runtime
         self.is_alive = True
         self.folder = DataFolder(disk, "/data", cluster.clock)
         self.folder_id = self.folder.identity.folder_id
-        self.metadata = Metadata(cluster.store, self.world)
+        self.metadata = Metadata(cluster.store, self.runtime)
         self.metadata.catch_up()
-        self.replicas = NodeReplicas(
-            str(number), self.metadata, self.folder, self.world, self.spawn, lambda: None, lambda _: self
+        self.replicas = ReplicaManager(
+            str(number), self.metadata, self.folder, self.runtime, self.spawn, lambda: None, lambda _: self
         )
         self.hosting = self.replicas.hosting
         self.released: list[tuple[int, int]] = []
         before_release = {"a": lambda number, log: self.released.append((number, log.end_offset))}
-        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world, before_release)
-        producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, producers, self.ask)
-        self.fetch = Fetch(self.hosting, self.world, Here())
+        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.runtime, before_release)
+        producers = ProducerLimit(self.hosting, self.runtime, 100)
+        self.append_service = Append(self.hosting, self.runtime, producers, self.ask)
+        self.fetch = Fetch(self.hosting, self.runtime, Here())
         if opens:
-            self.world.run(self.reconciler.open_all())
+            self.runtime.run(self.reconciler.open_all())
 
     async def ask(self, *_: object) -> Verified:
         raise AssertionError("there are no transactions")
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         assert name
-        return self.world.spawn(work)
+        return self.runtime.spawn(work)
 
     def send(self, node: int, key: Key, message: Between) -> None:
         self.cluster.under_way.append((self, node, key, message))
@@ -126,7 +126,7 @@ class Node:
 
     def append(self, *values: bytes, partition: int = 0, producer: tuple[int, int, int] | None = None) -> Job[Appended]:
         batch = batch_of(*values, producer=producer)
-        job = self.world.spawn(self.append_service.append("a", partition, batch, acks=Acks.ALL, timeout_ms=60_000))
+        job = self.runtime.spawn(self.append_service.append("a", partition, batch, acks=Acks.ALL, timeout_ms=60_000))
         self.cluster.settle()
         return job
 
@@ -135,14 +135,14 @@ class Node:
         return list(self.metadata.image.topics["a"].assignments[0].in_sync)
 
     def values(self, partition: int = 0) -> list[bytes | None]:
-        found = self.world.run(self.fetch.records("a", partition, 0, bytes_max=1 << 20))
+        found = self.runtime.run(self.fetch.records("a", partition, 0, bytes_max=1 << 20))
         return [each.value for each in found.records]
 
 
 class Cluster:
     def __init__(self, partitions: int = 1, settings: TopicSettings = TopicSettings()) -> None:  # noqa: B008 - frozen
         self.clock = ManualClock()
-        self.world = ManualWorld(self.clock)
+        self.runtime = ManualRuntime(self.clock)
         self.store = SharedStore()
         self.under_way: deque[tuple[Node, int, Key, Between]] = deque()
         self.nodes: dict[int, Node] = {}
@@ -173,9 +173,9 @@ class Cluster:
                 node.metadata.catch_up()
                 if node.metadata.seq != seq:
                     is_quiet = False
-                    assert not self.world.run(node.reconciler.follow())
-                    node.replicas.follow()
-            self.world.settle()
+                    assert not self.runtime.run(node.reconciler.apply_metadata())
+                    node.replicas.apply_metadata()
+            self.runtime.settle()
             while self.under_way:
                 is_quiet = False
                 for _ in range(len(self.under_way)):  # all that was said by then arrives in one turn of the loop
@@ -183,11 +183,11 @@ class Cluster:
                     receiver = self.nodes[to]
                     if sender.is_alive and receiver.is_alive:
                         receiver.replicas.received(sender.number, key, message)
-                self.world.settle()
+                self.runtime.settle()
 
     def pass_time(self, ms: int = 1_000) -> None:
         for _ in range(ms // 100):
-            self.world.advance(100)
+            self.runtime.advance(100)
             if self.clock.now_ms() % 300 == 0:
                 for node in self.alive:
                     for each in node.replicas.partitions:
@@ -228,8 +228,8 @@ class Cluster:
         image, seq = self[node].metadata.image, self[node].metadata.seq
         proposal = step(Controller(node=node), Views().at(image, seq), 0)[1]
         if proposal is not None:
-            self.world.run(proposals.write_entry(self[node].metadata, proposal))
-            self[node].replicas.follow()
+            self.runtime.run(proposals.write_entry(self[node].metadata, proposal))
+            self[node].replicas.apply_metadata()
         self.settle()
 
 
@@ -286,7 +286,7 @@ def test_a_partition_that_is_opened_while_its_node_registers_takes_part(monkeypa
     cluster = Cluster()
     cluster.kill(3)
     node = Node(cluster, 3, cluster[3].disk.after_kill(), opens=False)
-    is_registered = cluster.world.wakeup()
+    is_registered = cluster.runtime.wakeup()
 
     async def slow(work: Callable[[], T]) -> T:
         done = work()
@@ -294,8 +294,8 @@ def test_a_partition_that_is_opened_while_its_node_registers_takes_part(monkeypa
         return done
 
     with monkeypatch.context() as patch:
-        patch.setattr(cluster.world, "blocking", slow)
-        opening = cluster.world.spawn(node.reconciler.open_all())
+        patch.setattr(cluster.runtime, "blocking", slow)
+        opening = cluster.runtime.spawn(node.reconciler.open_all())
     node.register()
     assert not opening.is_done
     cluster.nodes[3] = node
@@ -325,9 +325,9 @@ def test_a_start_and_what_arrives_meanwhile_open_nothing_twice(
     monkeypatch.setattr(DataFolder, "open_partition", watched)
     cluster.fence(1)  # its partitions have other leaders: the node hears of it while it starts
     node.metadata.catch_up()
-    begin = [node.reconciler.open_all, node.reconciler.follow]
-    jobs = [cluster.world.spawn(each()) for each in (begin if is_start_first else begin[::-1])]
-    cluster.world.settle()
+    begin = [node.reconciler.open_all, node.reconciler.apply_metadata]
+    jobs = [cluster.runtime.spawn(each()) for each in (begin if is_start_first else begin[::-1])]
+    cluster.runtime.settle()
     for job in jobs:
         job.result()
     assert sorted(opened) == [("a", number) for number in range(6)]
@@ -341,13 +341,13 @@ def test_epochs_of_many_partitions_begin_with_one_save(monkeypatch: pytest.Monke
     cluster.kill(1)
     before = len(cluster[2].disk.operations)
     hops: list[object] = []
-    blocking = cluster.world.blocking
+    blocking = cluster.runtime.blocking
 
     def counted(work: Callable[[], T]) -> Awaitable[T]:
         hops.append(work)
         return blocking(work)
 
-    monkeypatch.setattr(cluster.world, "blocking", counted)
+    monkeypatch.setattr(cluster.runtime, "blocking", counted)
     cluster.fence(1)
     assert 0 < len(hops) < 10, "nor one thread for each"
     assert all(cluster[2].partition(each).role is Role.LEADER for each in range(0, 20, 2))
@@ -365,7 +365,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
         turned.append(0)
         return len(turned) / 1_000
 
-    monkeypatch.setattr(cluster.world, "monotonic", slow_clock)
+    monkeypatch.setattr(cluster.runtime, "monotonic", slow_clock)
     for each in node.replicas.partitions:
         known = node.metadata.image.topics["a"].assignments[each.number]
         leader = 3 if each.number % 4 == 0 else 2
@@ -377,7 +377,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
             after=known.led_by(leader),
         )
         node.metadata.image.apply(event)
-    node.replicas.follow()
+    node.replicas.apply_metadata()
     epochs = {each.number: each.replicated.replica.epoch for each in node.replicas.partitions}
     late = sorted(number for number, epoch in epochs.items() if epoch == 1)
     assert 10 < len(late) < 90, "the loop turns in between"
@@ -386,7 +386,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
     assert isinstance(asked, Partition)
     node.replicas.received(3, asked.key, Refused(Question(2, 0, 3, 1, 0, 0, 0), Refusal.UNKNOWN_EPOCH, 2))
     assert asked.replicated.replica.epoch == 2, "whoever is asked about hears of it first"
-    cluster.world.settle()
+    cluster.runtime.settle()
     assert {each.replicated.replica.epoch for each in node.replicas.partitions} == {2}
 
 
@@ -411,7 +411,7 @@ def test_followers_save_the_epochs_of_what_they_copy_together() -> None:
     before = len(disk.operations)
     batch = batch_of(b"x")
     jobs = [
-        cluster.world.spawn(cluster[1].append_service.append("a", each, batch, acks=Acks.ALL, timeout_ms=60_000))
+        cluster.runtime.spawn(cluster[1].append_service.append("a", each, batch, acks=Acks.ALL, timeout_ms=60_000))
         for each in range(0, 20, 2)
     ]
     cluster.settle()
@@ -542,7 +542,7 @@ def test_a_reader_of_what_has_moved_away_is_sent_to_those_who_hold_it() -> None:
     partition = cluster[3].partition()
     cluster.write(moved(cluster, 0, replicas=(1, 2), in_sync=(1, 2)))
     with pytest.raises(NotLeaderError, match="holds no replica of a/0 any more"):
-        partition.require_there()
+        partition.require_hosted()
 
 
 def test_new_partitions_of_other_nodes_are_not_made_here() -> None:
@@ -564,22 +564,22 @@ def test_a_copy_that_cannot_be_opened_is_set_aside_and_copied_anew() -> None:
         disk.drop(path)
     node = cluster.nodes[3] = Node(cluster, 3, disk)
     assert list(node.hosting.offline) == [("a", 0)]
-    assert not node.hosting.may_begin_anew("a", 0), "its sets count on it until it has registered without it"
+    assert not node.hosting.may_reset("a", 0), "its sets count on it until it has registered without it"
     node.register()
     assert node.replicas.damaged() == [("a", 0)]
     assert 3 not in cluster[1].in_sync
-    assert cluster.world.run(retry(node.hosting, cluster.world)) == [node.partition()]
+    assert cluster.runtime.run(retry(node.hosting, cluster.runtime)) == [node.partition()]
     cluster.settle()
     cluster.pass_time(1_000)
     assert (cluster[1].in_sync, node.values()) == ([1, 2, 3], [b"one"])
     assert node.hosting.offline == {}
-    assert node.hosting.set_aside == {"damaged": 0, "stray": 0}
+    assert node.hosting.quarantined == {"damaged": 0, "stray": 0}
     node.hosting.count_set_aside()
-    assert node.hosting.set_aside == {"damaged": 1, "stray": 0}
+    assert node.hosting.quarantined == {"damaged": 1, "stray": 0}
     (kept,) = [name for name in folders(node) if name.endswith(".damaged")]
     disk.remove_folder(node.folder.partition_folder("a", 0)[:-4] + kept)
     node.hosting.count_set_aside()
-    assert node.hosting.set_aside == {"damaged": 0, "stray": 0}, "somebody has removed it"
+    assert node.hosting.quarantined == {"damaged": 0, "stray": 0}, "somebody has removed it"
 
 
 def test_a_copy_begins_anew_only_if_others_have_all_of_it() -> None:
@@ -587,16 +587,16 @@ def test_a_copy_begins_anew_only_if_others_have_all_of_it() -> None:
     node = cluster[3]
     fault = StorageFault("it cannot be read")
     node.hosting.take_offline(node.partition(), fault)
-    assert not node.hosting.may_begin_anew("a", 0), "it is in sync"
+    assert not node.hosting.may_reset("a", 0), "it is in sync"
     cluster.write(moved(cluster, 0, in_sync=(1, 2)))
-    assert node.hosting.may_begin_anew("a", 0)
+    assert node.hosting.may_reset("a", 0)
     fault.__cause__ = OSError(errno.EMFILE, "too many open files")
-    assert not node.hosting.may_begin_anew("a", 0), "the system refuses it, and may not later"
+    assert not node.hosting.may_reset("a", 0), "the system refuses it, and may not later"
     fault.__cause__ = None
     cluster.write(moved(cluster, 0, eligible=(3,), in_sync=(1,)))
-    assert not node.hosting.may_begin_anew("a", 0), "it may be elected"
+    assert not node.hosting.may_reset("a", 0), "it may be elected"
     cluster.write(moved(cluster, 0, eligible=(), leader=None))
-    assert not node.hosting.may_begin_anew("a", 0), "nobody leads: it may be the last"
+    assert not node.hosting.may_reset("a", 0), "nobody leads: it may be the last"
 
 
 @pytest.mark.parametrize("was_in_sync", [True, False])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from braidlog.codec.batch.records import encode_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Diverging, Fetch, Message
 from braidlog.replication.ready import Apply, Done, Proposal, Resign, Watermark
@@ -30,7 +30,7 @@ class Node:
         self.outcomes: list[Apply] = []
         self.work: list[Callable[[], Message | None]] = []
         self.is_disk_busy = False
-        self.partition = ReplicatedPartition(log, number, self, flush_on_ack=True)
+        self.partition = ReplicaRunner(log, number, self, flush_on_ack=True)
         self.partition.replica = self.partition.replica.registered_as(number)
 
     def now_ms(self) -> int:
@@ -42,7 +42,7 @@ class Node:
         self.beside(lambda: self.partition.synced(end, cuts))
 
     def begin_epoch(self, epoch: int) -> None:
-        self.beside(lambda: self.partition.epoch_begun(epoch))
+        self.beside(lambda: self.partition.epoch_started(epoch))
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         assert node != self.number
@@ -61,13 +61,13 @@ class Node:
         while self.work and not self.is_disk_busy:
             message = self.work.pop(0)()
             if message is not None:
-                self.partition.tell(message)
+                self.partition.step(message)
 
     def assigned(self, leader: int, epoch: int) -> None:
         assignment = Assignment(
             replicas=(1, 2), in_sync=(1, 2), leader=leader, leader_epoch=epoch, partition_epoch=epoch
         )
-        self.partition.tell(Assigned(assignment, ((1, 1), (2, 2)), 2))
+        self.partition.step(Assigned(assignment, ((1, 1), (2, 2)), 2))
         self.worked()
 
 
@@ -84,7 +84,7 @@ def exchange(one: Node, other: Node) -> None:
             messages, sender.sent = sender.sent, []
             for message in messages:
                 quiet = False
-                receiver.partition.tell(message)
+                receiver.partition.step(message)
                 receiver.worked()
 
 
@@ -150,11 +150,11 @@ def test_a_cut_inside_of_a_batch_is_made_where_it_begins() -> None:
     new.sent.clear()
     for node in (new, old):
         node.assigned(2, 4)
-    new.partition.tell(old.sent.pop())
+    new.partition.step(old.sent.pop())
     answer = new.sent.pop()
     assert isinstance(answer, Diverging)
     assert (answer.epoch, answer.end) == (2, 1)
-    old.partition.tell(answer)
+    old.partition.step(answer)
     question = old.sent[-1]
     assert isinstance(question, Fetch)
     assert old.partition.log.end_offset == old.partition.replica.log.end == question.offset == 0
@@ -192,7 +192,7 @@ def test_the_log_keeps_what_is_committed_and_how_far_every_replica_is() -> None:
         log.checkpoint()
         disk = node.disk.after_kill()
         again = PartitionLog(disk, FOLDER, IDENTITY, TopicSettings(), FilePool(disk))
-        assert ReplicatedPartition(again, node.number, node, flush_on_ack=True).replica.watermark == 2
+        assert ReplicaRunner(again, node.number, node, flush_on_ack=True).replica.watermark == 2
     assert leader.partition.log.end_offset == 3
 
 

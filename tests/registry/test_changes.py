@@ -9,7 +9,7 @@ import pytest
 from braidlog.registry import changes
 from braidlog.registry import registry_state as state
 from braidlog.registry.changes import Change, Wanted
-from braidlog.registry.compatibility import Task, here
+from braidlog.registry.compatibility import Task
 from braidlog.registry.errors import RegistryError
 from braidlog.registry.registry_state import Entry, State
 from braidlog.registry.schemas import Reference
@@ -241,7 +241,7 @@ def test_large_versions_are_read_once_however_many_a_subject_has(monkeypatch: py
 
     def compute(task: Task) -> list[str]:
         read.append(task)
-        return here(task)
+        return compute(task)
 
     again = State(compute)
     again.apply(log.entries)

@@ -37,6 +37,6 @@ def test_ids_are_those_of_the_state() -> None:
         state.apply(change.entries)
         ids.apply(change.entries)
         for each in subjects:
-            assert ids.of(each) == {version.id for version in state.versions(each, deleted=False)}
+            assert ids.ids_of(each) == {version.id for version in state.versions(each, deleted=False)}
     assert done == {"register", "version True", "version False", "subject True", "subject False"}
     ids.apply([(b"no json", b"x"), (b'{"keytype":"SCHEMA"}', b"[]")])

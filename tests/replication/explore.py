@@ -15,7 +15,7 @@ from tests.replication.model import (
     Bounds,
     Broken,
     Label,
-    World,
+    Runtime,
     first_world,
     happen,
     in_words,
@@ -52,8 +52,8 @@ def explore(bounds: Bounds, *, report: bool = False) -> int:
     level, depth = [first], 0
     while level:
         following = []
-        for world in level:
-            for _, after in successors(world, bounds):
+        for runtime in level:
+            for _, after in successors(runtime, bounds):
                 number = hash(after)
                 if number not in seen:
                     seen.add(number)
@@ -66,9 +66,9 @@ def explore(bounds: Bounds, *, report: bool = False) -> int:
 
 def walk(bounds: Bounds, random: Random) -> list[str] | None:
     """One random schedule; its lines, if it breaks a promise."""
-    world, lines = first_world(bounds), []
+    runtime, lines = first_world(bounds), []
     for _ in range(STEPS_MAX):
-        possible = _possible(world, bounds)
+        possible = _possible(runtime, bounds)
         if not possible:
             return None
         # Mostly what would happen anyway: a walk of nothing but faults gets nowhere.
@@ -76,31 +76,33 @@ def walk(bounds: Bounds, random: Random) -> list[str] | None:
         text, label = random.choice(usual if usual and random.random() > FAULT_RATE else possible)
         lines.append(text)
         try:
-            world = happen(world, label, bounds)
+            runtime = happen(runtime, label, bounds)
         except Broken:
             return lines
     return None
 
 
-def _possible(world: World, bounds: Bounds) -> list[tuple[str, Label]]:
-    found = [(in_words(label), label) for label in labels(world, bounds)]
-    if "deaf" in bounds.kinds and world.faults and len(found) > 1:
-        late = [node for node in NODES if world.hosts[node - 1].alive and not world.hosts[node - 1].is_deaf]
+def _possible(runtime: Runtime, bounds: Bounds) -> list[tuple[str, Label]]:
+    found = [(in_words(label), label) for label in labels(runtime, bounds)]
+    if "deaf" in bounds.kinds and runtime.faults and len(found) > 1:
+        late = [node for node in NODES if runtime.hosts[node - 1].alive and not runtime.hosts[node - 1].is_deaf]
         for text, label in list(found):
-            if label[0] in ("fence", "accuse", "elect", "start", "register") and world.faults > (label[0] == "accuse"):
+            if label[0] in ("fence", "accuse", "elect", "start", "register") and runtime.faults > (
+                label[0] == "accuse"
+            ):
                 found += [(f"{text} unheard by {node}", (*label, "unheard by", node)) for node in late]
     return found
 
 
 def replay(lines: list[str], bounds: Bounds) -> Broken | None:
     """Play a schedule: lines that are not possible at their time are left out. The promise that it breaks, if it does."""
-    world = first_world(bounds)
+    runtime = first_world(bounds)
     for line in lines:
-        label = next((label for text, label in _possible(world, bounds) if text == line), None)
+        label = next((label for text, label in _possible(runtime, bounds) if text == line), None)
         if label is None:
             continue
         try:
-            world = happen(world, label, bounds)
+            runtime = happen(runtime, label, bounds)
         except Broken as broken:
             return broken
     return None

@@ -51,7 +51,7 @@ def _truncate_to_watermark(of: Replica, message: Assigned) -> Stepped:
     return after, Ready((Truncate(cut.log.end),)).then(ready)
 
 
-_begin = follower.begin
+_begin = follower.become_follower
 
 
 def _cut_without_repeat(of: Replica, role: Follower, end: int) -> Stepped:

@@ -20,7 +20,7 @@ def ask(
 ) -> Job[list[Outcome]]:
     wanted = Wanted(TOPIC, 0, offset, 1 << 20, in_sync=True, **more)  # type: ignore[arg-type]
     fetch = peers[node].fetch
-    return peers.world.spawn(
+    return peers.runtime.spawn(
         fetch.fetch_each([wanted], bytes_max=1 << 20, wait_ms=wait_ms, committed_only=committed_only, leader_only=True)
     )
 
@@ -73,7 +73,7 @@ def test_what_a_follower_does_not_have_yet_is_waited_for() -> None:
     peers.carry()
     assert seen(early) == [2]
     assert not late.is_done
-    peers.world.advance(1_000)
+    peers.runtime.advance(1_000)
     assert seen(late) is Reason.OFFSET_NOT_AVAILABLE
 
 
@@ -81,7 +81,7 @@ def test_who_asks_for_the_leader_alone_is_refused_by_a_follower() -> None:
     peers = written(b"x")
     fetch = fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 0, 1000)], bytes_max=1000, leader_only=True)
     with refused_with(Reason.NOT_LEADER):
-        peers.world.run(fetch)
+        peers.runtime.run(fetch)
 
 
 def test_a_follower_compares_epochs_as_a_leader_does() -> None:
@@ -108,7 +108,7 @@ def test_a_follower_serves_nobody_before_its_leader_has_found_that_their_logs_ag
 def test_a_follower_is_not_read_while_its_log_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     peers = written(b"x", b"y")
     with slow_disk(peers, monkeypatch):
-        peers.world.spawn(peers[1].partition.delete_below(1, peers.world))
+        peers.runtime.spawn(peers[1].partition.delete_below(1, peers.runtime))
         peers.carry()
         peers.tick()
         waiting = ask(peers, 2, 1, wait_ms=60_000)
@@ -129,7 +129,7 @@ def test_a_follower_that_leaves_the_set_sends_its_readers_back() -> None:
 
 def test_a_follower_that_is_damaged_or_has_no_leader_sends_its_readers_back() -> None:
     peers = written(b"x")
-    peers[3].partition.tell(Damaged())
+    peers[3].partition.step(Damaged())
     assert seen(ask(peers, 3)) is Reason.NOT_LEADER
     assert seen(ask(peers, 2)) == [0]
     peers.assign(peers.assignment.led_by(None))

@@ -8,7 +8,7 @@ from braidlog.replication.messages import (
     Append,
     Assigned,
     Await,
-    EpochBegun,
+    EpochStarted,
     Fetch,
     Fetched,
     Reach,
@@ -95,7 +95,7 @@ def test_a_write_to_all_waits_for_who_is_not_in_sync() -> None:
 def test_a_majority_is_asked_for_before_anything_is_written() -> None:
     one = Driver(1)
     message = assigned(1, in_sync=(1,))
-    one.told(Assigned(message.assignment, message.incarnations, min_in_sync=1), EpochBegun(1))
+    one.told(Assigned(message.assignment, message.incarnations, min_in_sync=1), EpochStarted(1))
     assert one.told(Append(1, 1, reach=Reach.MAJORITY)).apply == (Failed(1, Reason.NOT_ENOUGH_REPLICAS),)
     assert one.replica.log.end == 0
 

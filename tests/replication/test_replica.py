@@ -16,32 +16,32 @@ from braidlog.replication.messages import (
     Damaged,
     DeleteBelow,
     Diverging,
-    EpochBegun,
+    EpochStarted,
     Fetch,
     Fetched,
     Message,
     Refusal,
     Refused,
-    StartAnew,
+    ResetLog,
     Synced,
     Tick,
 )
 from braidlog.replication.ready import (
     BeginEpoch,
     CheckFile,
-    CopyAnew,
     Done,
     DropAbove,
     Failed,
     LossPossible,
     ProposeChange,
     Ready,
+    ReportLogEnd,
     Resign,
     Respond,
     RestartAt,
+    Resync,
     Stopped,
     Sync,
-    TellEnd,
     Trim,
     Truncate,
     UncleanLeader,
@@ -94,7 +94,7 @@ class Driver:
 
 def leader(records: int = 0, in_sync: tuple[int, ...] = (1, 2, 3)) -> Driver:
     one = Driver(1)
-    one.told(assigned(1, in_sync=in_sync), EpochBegun(1))
+    one.told(assigned(1, in_sync=in_sync), EpochStarted(1))
     if records:
         one.told(Append(0, records))
         one.synced()
@@ -116,7 +116,7 @@ def test_the_life_of_an_append() -> None:
     one = Driver(1)
     assert one.told(assigned(1)).persist == (BeginEpoch(1),)
     assert one.told(Append(7, 2)).apply == (Failed(7, Reason.NOT_LEADER),), "the epoch is not durable yet"
-    one.told(EpochBegun(1))
+    one.told(EpochStarted(1))
     for node in (2, 2, 3, 3):
         one.fetch(node, 0)  # the first question is answered at once, the second waits
     written = one.told(Append(7, 2, b"records"))
@@ -278,17 +278,17 @@ def test_a_follower_of_whose_epochs_nothing_is_left_starts_anew() -> None:
     one = leader(records=5)
     one.fetch(2, 5)
     one.fetch(3, 5)
-    one.told(assigned(1, epoch=3, partition_epoch=1), EpochBegun(3), DeleteBelow(8, 5), Append(1, 2))
+    one.told(assigned(1, epoch=3, partition_epoch=1), EpochStarted(3), DeleteBelow(8, 5), Append(1, 2))
     asked = Fetch(3, 30, 1, 3, 7, 1, 0)
-    assert StartAnew(asked, 5) in one.told(asked).send
+    assert ResetLog(asked, 5) in one.told(asked).send
 
 
 def test_a_follower_that_parts_below_our_start_starts_anew() -> None:
     """Up to our start it has other records than we had: cut there, it would keep them, or half a batch."""
     one = Driver(1, LogSummary(start=8, end=9, durable=9, epochs=((1, 0), (2, 5))), watermark=9)
-    one.told(assigned(1, epoch=3), EpochBegun(3))
+    one.told(assigned(1, epoch=3), EpochStarted(3))
     asked = Fetch(3, 30, 1, 3, 10, 1, 0)
-    assert one.told(asked).send == (StartAnew(asked, 8),)
+    assert one.told(asked).send == (ResetLog(asked, 8),)
 
 
 def test_a_leader_looks_at_its_file_before_it_resigns() -> None:
@@ -305,7 +305,7 @@ def test_a_damaged_copy_is_given_up_in_an_epoch_in_which_no_set_has_it() -> None
     assert two.told(Tick()).send == (Resign(2, 1),), "nobody knows what became of it"
     assert two.told(assigned(1, epoch=2, partition_epoch=1)).send == (Resign(2, 2),), "it counts still"
     after = two.told(assigned(1, epoch=3, in_sync=(1, 3), partition_epoch=2))
-    assert after.persist == (CopyAnew(),)
+    assert after.persist == (Resync(),)
     assert [(each.offset, each.last_epoch, each.epoch) for each in after.send if isinstance(each, Fetch)] == [
         (0, -1, 3)
     ]
@@ -409,7 +409,7 @@ def test_an_empty_batch_across_our_end_is_cut_to_it() -> None:
 
 def test_a_follower_starts_anew_where_its_leader_begins() -> None:
     two, question = follower(LogSummary(end=2, durable=2, epochs=((1, 0),)))
-    ready = two.told(StartAnew(question, 7))
+    ready = two.told(ResetLog(question, 7))
     assert ready.persist == (RestartAt(7),)
     question = ready.send[0]  # type: ignore[assignment]
     assert (question.offset, question.last_epoch, question.start) == (7, -1, 7)
@@ -437,9 +437,9 @@ def test_a_leader_whose_log_was_trimmed_compares_what_is_left() -> None:
     one.fetch(2, 5)
     one.fetch(3, 5)
     one.told(DeleteBelow(8, 3))
-    assert one.fetch(2, 2).send == (StartAnew(Fetch(2, 20, 1, 1, 2, 1, 0), 3),)
-    assert not any(isinstance(each, StartAnew) for each in one.fetch(2, 3).send)
-    assert isinstance(one.fetch(2, 3, last_epoch=2).send[0], StartAnew)
+    assert one.fetch(2, 2).send == (ResetLog(Fetch(2, 20, 1, 1, 2, 1, 0), 3),)
+    assert not any(isinstance(each, ResetLog) for each in one.fetch(2, 3).send)
+    assert isinstance(one.fetch(2, 3, last_epoch=2).send[0], ResetLog)
 
 
 def test_a_replica_whose_node_is_not_registered_yet_does_nothing() -> None:
@@ -455,15 +455,15 @@ def test_a_torn_copy_says_how_far_it_reaches_where_nobody_is_whole() -> None:
     two = Driver(2, log, watermark=4)
     told = TornEnd(2, 20, 3, 5)
     lost = {"in_sync": (), "torn": (1, 2)}
-    assert two.told(assigned(None, 5, **lost)).send == (TellEnd(told),)
-    assert two.told(Tick()).send == (TellEnd(told),), "until it is known"
+    assert two.told(assigned(None, 5, **lost)).send == (ReportLogEnd(told),)
+    assert two.told(Tick()).send == (ReportLogEnd(told),), "until it is known"
     assert two.told(assigned(None, 5, **lost, partition_epoch=1, torn_ends=(told,)), Tick()).send == ()
     for others in ({"in_sync": (3,), "torn": (1, 2)}, {"in_sync": (), "torn": (1,)}):
         assert Driver(2, log).told(assigned(None, 5, **others), Tick()).send == ()
     damaged = Driver(2, log)
     damaged.told(Damaged())
     sent = damaged.told(assigned(None, 5, **lost), Tick()).send
-    assert not any(isinstance(each, TellEnd) for each in sent), "what it has cannot be read"
+    assert not any(isinstance(each, ReportLogEnd) for each in sent), "what it has cannot be read"
 
 
 def test_who_leads_after_all_were_torn_says_so() -> None:

@@ -14,7 +14,7 @@ from braidlog import Log
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FORMAT, FolderIdentity
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 SAMPLES = sorted(HERE.glob("*/*.json"))
 
@@ -46,7 +46,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def test_after_a_downgrade_a_folder_of_a_later_version_is_refused_and_left_alone(tmp_path: Path) -> None:
     folder = unpack(HERE / "0.1.0" / "stopped.tar.xz", tmp_path)
-    slots = SlotPair(OsDisk(), str(folder), "folder", FOLDER_MAGIC)
+    slots = TwoCopyFile(OsDisk(), str(folder), "folder", FOLDER_MAGIC)
     identity = msgspec.json.decode(slots.load()[0].payload, type=FolderIdentity)
     slots.save(msgspec.json.encode(msgspec.structs.replace(identity, format=FORMAT + 1)), copies=2)
     before = fingerprint(folder)

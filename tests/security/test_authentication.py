@@ -3,7 +3,7 @@
 import hashlib
 
 import pytest
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 
 from braidlog.security import authentication
 from braidlog.security.authentication import Authenticate, Pauses, Proof, network_of
@@ -19,22 +19,22 @@ async def right() -> bool:
 
 class Scene:
     def __init__(self) -> None:
-        self.world = ManualWorld(ManualClock())
+        self.runtime = ManualRuntime(ManualClock())
         tokens = {"alice": hashlib.sha256(b"right").hexdigest(), "bob": hashlib.sha256(b"bobs").hexdigest()}
-        self.service = Authenticate(Authorize(tokens, []), self.world, PAUSES)
+        self.service = Authenticate(Authorize(tokens, []), self.runtime, PAUSES)
 
     def prove(self, token: bytes = b"right", host: str = "10.0.0.1", principal: str = "alice") -> "Job[bool]":
-        return self.world.spawn(self.service.prove(host, principal, token))
+        return self.runtime.spawn(self.service.prove(host, principal, token))
 
     def judge(self, holds: Proof, host: str = "10.0.0.1") -> "Job[bool]":
         """A proof that is no token: a password."""
-        return self.world.spawn(self.service.judge(host, holds))
+        return self.runtime.spawn(self.service.verify_proof(host, holds))
 
     def seconds_until(self, job: "Job[bool]", seconds_max: int = 100) -> int:
         for seconds in range(seconds_max):
             if job.is_done:
                 return seconds
-            self.world.advance(1000)
+            self.runtime.advance(1000)
         raise AssertionError("it takes for ever")
 
 
@@ -73,7 +73,7 @@ def test_many_connections_guess_passwords_no_faster_than_one() -> None:
     jobs = [scene.judge(wrong) for _ in range(16)]
     tries = 0
     for _ in range(20):
-        scene.world.advance(1000)
+        scene.runtime.advance(1000)
     assert tries <= 4  # after 1, 3, 7 and 15 seconds
     assert not any(job.result() for job in jobs if job.is_done)
 
@@ -100,7 +100,7 @@ def test_those_who_are_right_pass_together() -> None:
     scene = Scene()
     scene.prove(b"wrong")
     good = [scene.judge(right) for _ in range(10)]
-    scene.world.advance(1000)
+    scene.runtime.advance(1000)
     assert [job.is_done and job.result() for job in good] == [True] * 10
 
 
@@ -121,7 +121,7 @@ def test_nobody_in_a_long_line_is_refused_unheard() -> None:
         scene.prove(b"wrong")
     good = [scene.judge(right) for _ in range(50)]
     for _ in range(int(authentication.WAIT_SECONDS_MAX)):
-        scene.world.advance(1000)
+        scene.runtime.advance(1000)
     assert [job.is_done and job.result() for job in good] == [True] * 50
 
 
@@ -136,7 +136,7 @@ def test_failures_are_forgotten() -> None:
     scene = Scene()
     for _ in range(3):
         scene.seconds_until(scene.prove(b"wrong"))
-    scene.world.advance(101_000)
+    scene.runtime.advance(101_000)
     assert scene.judge(right).is_done
     assert len(scene.service) == 0
     assert scene.seconds_until(scene.prove(b"wrong")) == 1

@@ -21,7 +21,7 @@ def changes_of(node: Node, quotas: Quotas | None = None) -> tuple[QuotaChanges, 
 
 
 def pause(quotas: Quotas, principal: str, count: float, direction: Direction = Direction.APPEND) -> float:
-    return quotas.take(principal, direction, count, 0.0)
+    return quotas.charge(principal, direction, count, 0.0)
 
 
 def test_a_rate_holds_at_once_and_after_a_restart() -> None:
@@ -109,9 +109,9 @@ def test_rates_of_client_ids_and_addresses_hold_at_once_and_after_a_restart() ->
     both = QuotaEntity("ann", "app")
     node.run(changes.change({APP: {APPEND: 10.0}, both: {FETCH: 5.0}, LOCAL: {CONNECTIONS: 3.0}}))
     for each in (quotas, changes_of(node.restarted(), Quotas())[1]):
-        assert each.take("bob", Direction.APPEND, 20, 0.0, "app") == 1.0
-        assert each.take("ann", Direction.FETCH, 10, 0.0, "app") == 1.0
-        assert each.take("ann", Direction.FETCH, 10, 0.0, "other") == 0.0
+        assert each.charge("bob", Direction.APPEND, 20, 0.0, "app") == 1.0
+        assert each.charge("ann", Direction.FETCH, 10, 0.0, "app") == 1.0
+        assert each.charge("ann", Direction.FETCH, 10, 0.0, "other") == 0.0
         assert each.connections_per_second("127.0.0.1") == 3.0
     node.run(changes.change({APP: {APPEND: None}, both: {FETCH: None}, LOCAL: {CONNECTIONS: None}}))
     assert quotas.is_unlimited
@@ -122,11 +122,11 @@ def test_a_change_of_something_else_forgives_nobody() -> None:
     node = Node()
     changes, quotas = changes_of(node, Quotas())
     node.run(changes.change({APP: {APPEND: 10.0}}))
-    assert quotas.take("ann", Direction.APPEND, 110, 0.0, "app") == 10.0
+    assert quotas.charge("ann", Direction.APPEND, 110, 0.0, "app") == 10.0
     node.create("orders")
     changes.apply()
     node.run(changes.change({BOB: {APPEND: 10.0}, APP: {FETCH: 10.0}}))
-    assert quotas.take("ann", Direction.APPEND, 0, 0.0, "app") == 10.0
+    assert quotas.charge("ann", Direction.APPEND, 0, 0.0, "app") == 10.0
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_the_owner_is_there_whenever_the_group_is() -> None:
         seen.add(is_there)
         assert is_there <= (not guarded(after, TOPICS).is_allowed("mallory", READ, "g", GROUP))
     assert seen == {False, True}
-    node.world.settle()
+    node.runtime.settle()
 
 
 def test_what_rules_speak_of_is_not_to_be_had_by_first_use() -> None:
@@ -90,7 +90,7 @@ def test_a_name_is_free_again_some_time_after_its_state_is_gone() -> None:
 
 
 def forgotten(node: Node) -> int:
-    return sum(node.run(each.owners.forget_unused()) for each in node.services.coordinators.here())
+    return sum(node.run(each.owners.forget_unused()) for each in node.services.coordinators.local_coordinators())
 
 
 def test_nobody_owns_without_end_in_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_users_of_the_configuration(node: Node) -> None:
     kind = Hash.SHA_256
     text = show_verifier(kind, credential_of(kind, SALT, 4096, salt_password(kind, b"pencil", SALT, 4096)))
     assert text.startswith("SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$")
-    users = Users(node.services.metadata, node.world, {"alice": text})
+    users = Users(node.services.metadata, node.runtime, {"alice": text})
     assert users.names() == ["alice"]
     assert node.run(users.check_password("alice", b"pencil"))
     for change in (users.drop("alice", kind), users.put("alice", kind, SALT, 4096, bytes(32))):
@@ -116,7 +116,7 @@ def test_who_is_not_there_is_asked_like_one_who_is() -> None:
     forms = {(12, 8192), (20, 16384)}
 
     def asked(node: Node) -> list[tuple[bytes, int]]:
-        users = Users(node.services.metadata, node.world, configured)
+        users = Users(node.services.metadata, node.runtime, configured)
         decoys = [users.decoy(f"nobody{number}", Hash.SHA_256) for number in range(50)]
         return [(each.salt, each.iterations) for each in decoys]
 
@@ -124,5 +124,5 @@ def test_who_is_not_there_is_asked_like_one_who_is() -> None:
     assert {(len(salt), iterations) for salt, iterations in found} == forms
     assert len({salt for salt, _ in found}) == 50
     assert asked(node.restarted()) == found
-    other = Users(node.services.metadata, node.world, {"ann": configured["ann"]})
+    other = Users(node.services.metadata, node.runtime, {"ann": configured["ann"]})
     assert other.decoy("nobody", Hash.SHA_512).iterations == ITERATIONS_MIN, "nobody has such a password"

@@ -12,10 +12,10 @@ from braidlog.model.errors import StorageFault
 from braidlog.server import cluster_parts
 from braidlog.server.cluster_parts import NodeContext, open_cluster_parts
 from braidlog.server.etcd.cluster_config import ClusterConfig
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.memory_budget import Budget
 from braidlog.server.net.ports import close_all, listen
-from braidlog.server.net.scheduler import FairTurns
+from braidlog.server.net.scheduler import FairScheduler
 from braidlog.server.peers.settings import PeersConfig
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder.data_folder import DataFolder
@@ -51,8 +51,8 @@ def test_metadata_that_cannot_be_read_leaves_neither_ports_nor_the_store_open(
         clock = SystemClock()
         flusher = Flusher(clock)
         folder = DataFolder(OsDisk(), str(tmp_path / "data"), clock)
-        world = LoopWorld(clock, flusher)
-        context = NodeContext(folder, world, clock, Tasks(), Budget(2**30), FairTurns(), lambda _: None)
+        runtime = EventLoopRuntime(clock, flusher)
+        context = NodeContext(folder, runtime, clock, Tasks(), Budget(2**30), FairScheduler(), lambda _: None)
         config = ClusterConfig(etcd="http://127.0.0.1:1", peers=PeersConfig(gossip_port=0, replica_port=0))
         with pytest.raises(StorageFault, match="the image is damaged"):
             await open_cluster_parts(config, "1", context)

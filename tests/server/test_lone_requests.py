@@ -36,10 +36,10 @@ class Pair:
         ]
         self.asked = 0
         self.short = 0
-        lone_request = self.scenes[0].session._lone_request
+        single_frame = self.scenes[0].session._lone_request
 
         def count(data: bytes) -> Any:
-            found = lone_request(data)
+            found = single_frame(data)
             self.short += found is not None
             return found
 
@@ -69,7 +69,7 @@ class Pair:
                 case "drain":
                     scene.transport.drain()
                 case "full" | "room":
-                    budget.keep(BUDGET_BYTES if kind == "full" else 0)
+                    budget.reserve(BUDGET_BYTES if kind == "full" else 0)
                 case "quota" | "free":
                     quotas.administer(RATES if kind == "quota" else {})
 

@@ -27,7 +27,7 @@ from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.listener import Listener
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.ports import told_addresses
+from braidlog.server.net.ports import advertised_addresses
 from braidlog.server.node import Server
 
 OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mayfly", "mlog", "rustlog")}
@@ -90,7 +90,7 @@ def test_quotas_that_are_set_are_those_of_the_listeners(tmp_path: Path) -> None:
         assert quotas is not None
         assert quotas.is_unlimited
         await server.services.quota_changes.change({QuotaEntity("ann"): {"append_bytes_per_second": 10.0}})
-        assert quotas.take("ann", Direction.APPEND, 20, 0.0) == 1.0
+        assert quotas.charge("ann", Direction.APPEND, 20, 0.0) == 1.0
         await server.stop()
 
     play(scene)
@@ -149,7 +149,7 @@ def test_shards_of_coordinators_are_compacted(tmp_path: Path) -> None:
         again = Server(config_for(tmp_path))
         await again.start()
         assert again.services is not None
-        assert again.services.coordinators.of("g").groups.find("g").image() == kept
+        assert again.services.coordinators.coordinator_for("g").groups.find("g").image() == kept
         await again.stop()
 
     play(scene)
@@ -193,7 +193,7 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     cluster: Any = SimpleNamespace(has_joined=True, serve_calls=lambda *_: None, **calls)
 
     async def opened(_: object, node: str, context: NodeContext) -> Any:
-        parts = lone_node(context.folder, context.world, node, context.tasks.spawn)
+        parts = lone_node(context.folder, context.runtime, node, context.tasks.spawn)
         return SimpleNamespace(for_services=parts, stop=partial(noted, what="stop"))
 
     def made(*arguments: Any) -> Any:
@@ -298,7 +298,7 @@ def test_an_advertised_port_without_a_host_is_told_with_the_address_reached(tmp_
     play(scene)
     config = config_for(tmp_path, listeners__kafka__advertised_port=19092)
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        assert told_addresses(config, {"kafka": [bound]}) == {"kafka": ("127.0.0.1", 19092)}
+        assert advertised_addresses(config, {"kafka": [bound]}) == {"kafka": ("127.0.0.1", 19092)}
 
 
 def test_no_more_connections_than_allowed() -> None:

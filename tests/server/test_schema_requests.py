@@ -13,7 +13,7 @@ from braidlog.registry.compatibility import Comparison, Level, Whole
 from braidlog.registry.schemas import Schema
 from braidlog.server import schema_requests
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.server.schema_requests import COMPARISONS, SchemaQuestions
 
 INT, LONG = (Whole(Schema(f'"{kind}"'), {}) for kind in ("int", "long"))
@@ -34,7 +34,7 @@ def wide(kind: str) -> Whole:
 
 def compared(*comparisons: Comparison) -> list[Any]:
     async def run() -> list[Any]:
-        questions = SchemaQuestions(cast("Services", Nothing()), cast("Gatekeeper", Nothing()), Budget(1 << 30))
+        questions = SchemaQuestions(cast("Services", Nothing()), cast("AccessGate", Nothing()), Budget(1 << 30))
         running = asyncio.ensure_future(questions.comparisons.run())
         try:
             async with asyncio.timeout(SECONDS_MAX):

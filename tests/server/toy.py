@@ -7,7 +7,7 @@ from typing import Any
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.net.connection_limits import SessionLimits
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.scheduler import Abandonable, FairTurns, Owed, Parked, Patient
+from braidlog.server.net.scheduler import Cancellable, Deferrable, FairScheduler, MustFinish, Parked
 from braidlog.server.net.session import Session
 from braidlog.server.net.session_owner import SessionOwner
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
@@ -32,10 +32,10 @@ class ToyConnection:
             raise AssertionError("receive is broken")
         self._buffer += data
 
-    def lone_request(self, data: bytes) -> str | None:
+    def single_frame(self, data: bytes) -> str | None:
         assert not self._buffer, "asked while something is held"
         if data == b"lone\n":
-            raise AssertionError("lone_request is broken")
+            raise AssertionError("single_frame is broken")
         is_plain = data.find(b"\n") == len(data) - 1 and data[:1] != b"!" and data != b"explode\n"
         return data[:-1].decode() if is_plain else None
 
@@ -71,9 +71,9 @@ class ToyConnection:
 
 KINDS: dict[str, Callable[..., asyncio.Future[Any]]] = {
     "wait": asyncio.Future,
-    "poll": Abandonable,
-    "long": Patient,
-    "owe": Owed,
+    "poll": Cancellable,
+    "long": Deferrable,
+    "owe": MustFinish,
     "park": Parked,
 }
 
@@ -244,14 +244,14 @@ class Scene:
         limits: SessionLimits | None = None,
         *,
         ordered: bool = True,
-        fair_turns: FairTurns | None = None,
+        fair_turns: FairScheduler | None = None,
         budget: Budget | None = None,
         **more: Any,
     ) -> None:
         self.adapter = ToyAdapter(ordered=ordered)
         self.account = Account()
         # By a clock that stands still: how fast this machine is changes nothing.
-        self.account.fair_turns = fair_turns or FairTurns(lambda: 0.0)
+        self.account.fair_turns = fair_turns or FairScheduler(lambda: 0.0)
         self.session = Session(self.adapter, self.account, limits or SessionLimits(), budget or Budget(2**30), **more)
         self.transport = ToyTransport()
         self.transport.protocol = self.session

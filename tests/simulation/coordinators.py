@@ -18,12 +18,12 @@ from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.universe import Universe
 from tests.simulation.virtual_time import US_PER_MS
 
-from braidlog.broker.coordination.coordinator import Carrying, Coordinator, Making, Members
+from braidlog.broker.coordination.coordinator import Coordinator, CoordinatorFactory, Members, TransactionDeps
 from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.coordinator.journal import JournalLog
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, place_of
-from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.state_limits import StateUsage
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import NOBODY, Acknowledgement, Partition
@@ -78,7 +78,7 @@ class _Hosting:
 
 
 class ShardReplica(SimulatedReplica):
-    """As much of a `Partition` as a `ReplicatedLog` asks for."""
+    """As much of a `Partition` as a `CoordinatorLog` asks for."""
 
     number, is_gone, key = 0, False, (b"", 0)
     node: "ShardNode"
@@ -107,12 +107,12 @@ class ShardReplica(SimulatedReplica):
     def high_watermark(self) -> int:
         return self.replica.watermark
 
-    def tell(self, message: Message) -> None:
-        super().tell(message)
+    def step(self, message: Message) -> None:
+        super().step(message)
         shown = self.is_leader, self.leader_epoch
         if self._is_here and shown != self._shown:
             self._shown = shown
-            self.node.coordinators.led_anew(cast("Partition", self))
+            self.node.coordinators.on_leadership_change(cast("Partition", self))
 
     def produce(self, produced: Produced, *, needs_all: bool, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
         assert not is_awaited
@@ -122,13 +122,13 @@ class ShardReplica(SimulatedReplica):
         if (reason := refusal(self.replica, role, needs_all=needs_all)) is not None:
             raise BrokerError(reason, "")
         base = self.log.end_offset
-        self.tell(Append(NOBODY, produced.records, produced, needs_all=needs_all))
+        self.step(Append(NOBODY, produced.records, produced, needs_all=needs_all))
         return Appended(base, base + produced.records - 1), Acknowledgement()
 
     def committed_later(self, next_offset: int) -> Acknowledgement:
         token = FIRST_TOKEN + len(self._waiting)
         waiting = self._waiting[token] = Acknowledgement()
-        self.tell(Await(token, next_offset))
+        self.step(Await(token, next_offset))
         return waiting
 
     def outcome(self, outcome: Apply) -> None:
@@ -157,18 +157,18 @@ class ShardNode(SimulatedNode):
     def start(self) -> None:
         super().start()
         none = cast("Any", None)
-        making = Making(
+        making = CoordinatorFactory(
             cast("Any", _Hosting()),
             lambda _: "id",
-            cast("Any", self.world),
-            Holdings(),
-            Carrying(none, none, none),
+            cast("Any", self.runtime),
+            StateUsage(),
+            TransactionDeps(none, none, none),
             Members(rebalance_delay_ms=0),
         )
         routing = SimpleNamespace(own_number=self.number, coordinator_of=lambda _: None)
         topics = SimpleNamespace(hosting=SimpleNamespace(topics={STATE_TOPIC: none}, offline={}))
         self.coordinators = WatchedCoordinators(
-            cast("Any", routing), cast("Any", topics), cast("Any", self.world), lambda work, _: self._spawn(work)
+            cast("Any", routing), cast("Any", topics), cast("Any", self.runtime), lambda work, _: self._spawn(work)
         )
         self.coordinators.begin(making)
         self.coordinators.universe = self.universe
@@ -180,14 +180,14 @@ class ShardNode(SimulatedNode):
             super().receive(sender, message)
 
     async def _serve(self, ask: Ask) -> None:
-        is_begun = False
+        is_created = False
         try:
             async with self.coordinators.settled_after(GROUP) as coordinator:
-                is_begun = True
+                is_created = True
                 told = await self._served(coordinator, ask)
         except BrokerError as error:
             told = Told(ask.number, error.reason)
-            if is_begun and error.reason is Reason.NOT_COORDINATOR:
+            if is_created and error.reason is Reason.NOT_COORDINATOR:
                 self.universe.count("coordinator fenced")
         else:
             self.universe.tells(self, ask, told)
@@ -331,7 +331,7 @@ class ShardedUniverse(Universe):
     def _coordinator(self) -> Coordinator:
         leader = self._leader_of(self.names[0])
         assert isinstance(leader.node, ShardNode)
-        return leader.node.coordinators.of(GROUP)
+        return leader.node.coordinators.coordinator_for(GROUP)
 
     def _check_whole(self) -> None:
         if missing := self._missing():

@@ -22,7 +22,7 @@ from braidlog.cluster.etcd.port import (
     Range,
     Reading,
 )
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 
 T = TypeVar("T")
 
@@ -49,8 +49,8 @@ class _Lease(NamedTuple):
 class ModelEtcd:
     """The state all clients share."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
         self.revision = 1
         self.compacted = 0
         self._kept: dict[bytes, list[tuple[int, Put | None]]] = {}
@@ -136,7 +136,7 @@ class ModelEtcd:
 
     def grant(self, seconds: int) -> int:
         self._leases_made += 1
-        self._leases[self._leases_made] = _Lease(seconds, self.world.monotonic() + seconds)
+        self._leases[self._leases_made] = _Lease(seconds, self.runtime.monotonic() + seconds)
         return self._leases_made
 
     def keep_alive(self, lease: int) -> bool:
@@ -144,7 +144,7 @@ class ModelEtcd:
         if lease not in self._leases:
             return False
         seconds = self._leases[lease].seconds
-        self._leases[lease] = _Lease(seconds, self.world.monotonic() + seconds)
+        self._leases[lease] = _Lease(seconds, self.runtime.monotonic() + seconds)
         return True
 
     def revoke(self, lease: int) -> None:
@@ -156,7 +156,7 @@ class ModelEtcd:
         return put is not None and put.lease == lease
 
     def _expire(self) -> None:
-        now = self.world.monotonic()
+        now = self.runtime.monotonic()
         for lease in [each for each, kept in self._leases.items() if kept.until <= now]:
             self.revoke(lease)
 
@@ -178,25 +178,25 @@ class ModelClient:
         etcd: ModelEtcd,
         fate: Callable[[str], Fate] = lambda _: Fate.DONE,
         *,
-        world: World | None = None,
+        runtime: Runtime | None = None,
         seconds: Callable[[], float] = lambda: CALL_SECONDS,
     ) -> None:
         self.etcd = etcd
         self.fate = fate
-        self._world = etcd.world if world is None else world
+        self._runtime = etcd.runtime if runtime is None else runtime
         self._seconds = seconds
 
     async def _call(self, name: str, work: Callable[[], T]) -> T:
         """There and back: others go first in between."""
         fate = self.fate(name)
-        await self._world.wakeup().wait(self._seconds())
+        await self._runtime.wakeup().wait(self._seconds())
         if fate is Fate.NOT_ARRIVED:
             raise EtcdAwayError("nobody answers")
         if fate is Fate.LATE:
             self.etcd.later(work)
             raise EtcdAwayError("nobody answers")
         result = work()
-        await self._world.wakeup().wait(self._seconds())
+        await self._runtime.wakeup().wait(self._seconds())
         if fate is Fate.NOT_ANSWERED:
             raise EtcdAwayError("nobody answers")
         return result
@@ -210,7 +210,7 @@ class ModelClient:
         return await self._call("write", lambda: self.etcd.write(puts, deletes, conditions))
 
     async def watch(self, ranges: Sequence[Range], after: int) -> "ModelWatch":
-        return await self._call("watch", lambda: ModelWatch(self.etcd, ranges, after, self._world, self._seconds))
+        return await self._call("watch", lambda: ModelWatch(self.etcd, ranges, after, self._runtime, self._seconds))
 
     async def compact(self, revision: int) -> None:
         await self._call("compact", lambda: self.etcd.compact(revision))
@@ -229,10 +229,10 @@ class ModelWatch:
     """`Watch`. It can be made deaf, as a watch at a member without a quorum is."""
 
     def __init__(
-        self, etcd: ModelEtcd, ranges: Sequence[Range], after: int, world: World, seconds: Callable[[], float]
+        self, etcd: ModelEtcd, ranges: Sequence[Range], after: int, runtime: Runtime, seconds: Callable[[], float]
     ) -> None:
         self._etcd = etcd
-        self._world = world
+        self._runtime = runtime
         self._seconds = seconds
         self._ranges = ranges
         self._after = after
@@ -247,9 +247,9 @@ class ModelWatch:
             if changes:
                 self._after = changes[-1].revision
                 return changes
-            self._wakeup = self._world.wakeup()
+            self._wakeup = self._runtime.wakeup()
             await self._wakeup.wait(3600.0)
-            await self._world.wakeup().wait(self._seconds())
+            await self._runtime.wakeup().wait(self._seconds())
         raise EtcdAwayError("the watch was stopped")
 
     def wake(self) -> None:

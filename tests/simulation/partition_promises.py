@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.virtual_time import US_PER_SECOND
 
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.messages import EpochBegun, Message
+from braidlog.replication.messages import EpochStarted, Message
 
 if TYPE_CHECKING:
     from tests.simulation.simulated_messages import Produce
@@ -102,7 +102,7 @@ class PartitionPromises:
         self._watermarks[at] = replica.watermark
         if summary.start > replica.watermark:
             raise BrokenPromise(f"node {node.number} begins at {summary.start}, committed is {replica.watermark}")
-        if isinstance(message, EpochBegun) and at.is_leader and message.epoch == replica.epoch:
+        if isinstance(message, EpochStarted) and at.is_leader and message.epoch == replica.epoch:
             self._leads(at)
 
     def _leads(self, at: "SimulatedReplica") -> None:
@@ -131,13 +131,17 @@ class PartitionPromises:
         held = dict(at.records(log.start_offset, log.end_offset))
         latest = self._universe.records.latest(held)
         for offset, value in self.records.items():
-            if offset >= log.start_offset and held.get(offset) != value and not self._may_be_gone(offset, held, latest):
+            if (
+                offset >= log.start_offset
+                and held.get(offset) != value
+                and not self._may_be_deleted(offset, held, latest)
+            ):
                 raise BrokenPromise(
                     f"node {at.node.number} leads epoch {at.replica.epoch} with {held.get(offset)!r} at {offset}, "
                     f"but {value!r} was promised there"
                 )
 
-    def _may_be_gone(self, offset: int, held: dict[int, bytes], latest: dict[bytes, int]) -> bool:
+    def _may_be_deleted(self, offset: int, held: dict[int, bytes], latest: dict[bytes, int]) -> bool:
         """Compaction takes what has a later record of its key; and a tombstone that all replicas have had."""
         if offset in held or not self._universe.mix.settings.compact:
             return False

@@ -36,7 +36,7 @@ from braidlog.replication.control import controller as control
 from braidlog.replication.control import swim
 from braidlog.replication.control.incarnation import Life, Registration, remembered
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
-from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
+from braidlog.replication.ready import Proposal, ProposeChange, ReportLogEnd, Resign
 from braidlog.storage.log.partition_log import PartitionLog, create_partition
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.segment.segment_files import Identity
@@ -103,7 +103,7 @@ class SimulatedNode:
         draw = self.universe.stream(f"clock {self.number} {self.life}")
         rate = 1 + self.universe.mix.drift * (2 * draw.random() - 1)
         # A monotonic clock is a machine's: it goes on where it was, whatever becomes of the process.
-        self.world = VirtualWorld(
+        self.runtime = VirtualWorld(
             self.universe.time, rate=rate, ahead_ms=draw.randrange(-500, 500), enter=self._entering()
         )
         self._draw = self.universe.stream(f"node {self.number} {self.life}")
@@ -132,19 +132,19 @@ class SimulatedNode:
 
     def _spawn(self, coroutine: Coroutine[Any, Any, object]) -> None:
         self._jobs = [job for job in self._jobs if not job.is_over]
-        self._jobs.append(self.world.spawn(coroutine))
+        self._jobs.append(self.runtime.spawn(coroutine))
 
     async def _begin(self) -> None:
         nonce = self.universe.stream(f"nonce {self.number} {self.life}")
         client = ModelClient(
             self.universe.etcd,
             lambda call: self.universe.fate(self.number, call),
-            world=self.world,
+            runtime=self.runtime,
             seconds=self.universe.etcd_seconds,
         )
         store = EtcdStore(
             client,
-            self.world,
+            self.runtime,
             prefix=PREFIX,
             node=str(self.number),
             new_nonce=lambda: f"{self.number}-{nonce.getrandbits(48):x}",
@@ -156,9 +156,9 @@ class SimulatedNode:
                 await store.open(self.kept.position)
                 break
             except EtcdError:
-                await self.world.wakeup().wait(AGAIN_SECONDS)
+                await self.runtime.wakeup().wait(AGAIN_SECONDS)
         self.store = store
-        self.metadata = Metadata(store, self.world)
+        self.metadata = Metadata(store, self.runtime)
         self._pool = FilePool(self.disk)
         store.arrived = self.follow
         self.follow()
@@ -177,7 +177,7 @@ class SimulatedNode:
         settings = self.universe.mix.settings
         if not self.disk.exists(folder):  # it has its name once it is whole, as in a data folder
             building = f"{folder}-new-{self.life}"
-            create_partition(self.disk, building, identity, settings, self._pool, now_ms=self.world.now_ms())
+            create_partition(self.disk, building, identity, settings, self._pool, now_ms=self.runtime.now_ms())
             self.disk.rename(building, folder)
             self.disk.sync_folder("/")
         return PartitionLog(self.disk, folder, identity, settings, self._pool)
@@ -189,7 +189,7 @@ class SimulatedNode:
             replica.replica = replica.replica.registered_as(self.incarnation)
         return replica
 
-    def _let_go(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         """It has moved to other nodes: its folder goes."""
         self.universe.note(self.number, f"removes {name}")
         self.universe.count("replica removed")
@@ -241,7 +241,7 @@ class SimulatedNode:
                 await metadata.change(decide)
                 break
             except BrokerError:
-                await self.world.wakeup().wait(AGAIN_SECONDS)
+                await self.runtime.wakeup().wait(AGAIN_SECONDS)
         self.kept = self.kept._replace(remembers=proposed, start_ids=())
         self.incarnation = proposed
         for each in self.replicas.values():
@@ -276,11 +276,11 @@ class SimulatedNode:
                 self.replicas[name] = self._host(name)
             if name in self.replicas:
                 minimum = image.topics[TOPIC].min_in_sync
-                self.replicas[name].tell(Assigned(assignment, cluster.incarnations(), minimum))
+                self.replicas[name].step(Assigned(assignment, cluster.incarnations(), minimum))
                 if not self.is_alive:
                     return
             if name in self.replicas and not is_mine:
-                self._let_go(name)
+                self._release(name)
         me = cluster.member(self.number)
         if not self._is_registering and me is not None and me.is_fenced:
             self.universe.count("fenced alive")
@@ -300,10 +300,10 @@ class SimulatedNode:
             replica.proposed = proposal.change
             self._spawn(self._change_set(replica, proposal.change))
 
-    async def _say(self, name: str, said: Resign | TellEnd) -> None:
+    async def _say(self, name: str, said: Resign | ReportLogEnd) -> None:
         assert self.metadata is not None
         try:
-            await proposals.say(self.metadata, [(key_of(name), said)])
+            await proposals.propose_reports(self.metadata, [(key_of(name), said)])
         except BrokerError:
             return
         self.follow()
@@ -313,7 +313,7 @@ class SimulatedNode:
         assert self.metadata is not None
         try:
             if await proposals.change_sets(self.metadata, [(key_of(replica.name), change)]):
-                replica.tell(ChangeRefused(change))
+                replica.step(ChangeRefused(change))
         except BrokerError:
             self.universe.count("set change of unknown outcome")
         replica.proposed = None
@@ -347,7 +347,7 @@ class SimulatedNode:
             self.follow()
 
     def _control(self, message: control.ControllerMessage) -> None:
-        self.controller, proposal = control.step(self.controller, message, self.world.monotonic_ms())
+        self.controller, proposal = control.step(self.controller, message, self.runtime.monotonic_ms())
         if proposal is not None:
             self.universe.happened(self, "proposal")
             self._spawn(self._write_entry(proposal))
@@ -371,7 +371,7 @@ class SimulatedNode:
                     self.universe.network.send(self.number, sender, swim.Pong(self.number, self.incarnation))
             case ForReplica(name, inner):
                 if name in self.replicas:
-                    self.replicas[name].tell(inner)
+                    self.replicas[name].step(inner)
             case swim.Pong() | swim.ConnectionRefused() | swim.PingRequest() | swim.WitnessReport():
                 self._swim(message)
             case Produce() | Delete() | Read():
@@ -384,7 +384,7 @@ class SimulatedNode:
                 raise AssertionError(message)
 
     def _swim(self, message: swim.SwimMessage) -> None:
-        self.swim, ready = swim.step(self.swim, message, self.world.monotonic_ms())
+        self.swim, ready = swim.step(self.swim, message, self.runtime.monotonic_ms())
         for each in ready.send:
             match each:
                 case swim.Ping(node):
@@ -411,13 +411,13 @@ class SimulatedNode:
         if (self._ticks + self.number) % REPLICA_TICK_EVERY:
             return
         for replica in list(self.replicas.values()):
-            replica.tell(Tick())
+            replica.step(Tick())
             if not self.is_alive:
                 return
             if not self.universe.mix.flush_on_ack and self._draw.random() < SYNC_RATE:
                 replica.beside(replica.sync_by_itself)
             if self._draw.random() < UPKEEP_RATE:
-                replica.keep_up()
+                replica.maintain_log()
             has_flipped = self.universe.has_flipped(replica) and not self.universe.is_flip_out_of_reach
             if has_flipped and self._draw.random() < UPKEEP_RATE:
                 replica.scrub()  # nothing else would be found

@@ -13,19 +13,19 @@ from tests.simulation.simulated_messages import Delete, ForReplica, Produce, Pro
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import Reason, StorageFault
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication import replica as replica_steps
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.messages import Answer, Complaint, Damaged, DeleteBelow, Fetch, Message
 from braidlog.replication.ready import (
     Apply,
     BeginEpoch,
-    CopyAnew,
     Done,
     Effect,
     Failed,
     Proposal,
     RestartAt,
+    Resync,
     Stopped,
     Sync,
     Trim,
@@ -44,7 +44,7 @@ CRC_FROM = 21
 """What a batch's checksum is about begins there."""
 
 
-class SimulatedReplica(ReplicatedPartition):
+class SimulatedReplica(ReplicaRunner):
     """Its own `ReplicaPort`."""
 
     def __init__(self, node: "SimulatedNode", name: str, log: PartitionLog, pool: FilePool) -> None:
@@ -64,10 +64,10 @@ class SimulatedReplica(ReplicatedPartition):
 
     # -- the product's, watched --------------------------------------------------------------------------------
 
-    def tell(self, message: Message) -> None:
+    def step(self, message: Message) -> None:
         if not self._is_here:
             return
-        super().tell(message)
+        super().step(message)
         if self._is_here:
             self.universe.promises[self.name].stepped(self, message)
 
@@ -86,7 +86,7 @@ class SimulatedReplica(ReplicatedPartition):
                 universe.count("start moved" if self.is_leader else "start followed")
                 universe.note(number, f"lets {self.name} begin at {start}, it was {self._range}")
                 universe.happened(self.node, "truncation")
-            case CopyAnew():
+            case Resync():
                 universe.count("copied anew")
                 universe.note(number, f"gives up its copy of {self.name}, it was {self._range}")
                 universe.happened(self.node, "truncation")
@@ -97,8 +97,8 @@ class SimulatedReplica(ReplicatedPartition):
             case BeginEpoch(epoch):
                 universe.note(number, f"begins epoch {epoch} of {self.name} at {self.log.end_offset}")
         super()._persist(effect)
-        if isinstance(effect, CopyAnew | RestartAt):  # a crash half-way leaves the old files, with the bit that turned
-            universe.gives_up(self, copies=isinstance(effect, CopyAnew))
+        if isinstance(effect, Resync | RestartAt):  # a crash half-way leaves the old files, with the bit that turned
+            universe.gives_up(self, copies=isinstance(effect, Resync))
 
     @property
     def _is_here(self) -> bool:
@@ -121,7 +121,7 @@ class SimulatedReplica(ReplicatedPartition):
         if isinstance(message, Produce):
             self.append(token, message.data, needs_all=message.needs_all)
         else:
-            self.tell(DeleteBelow(token, message.offset))
+            self.step(DeleteBelow(token, message.offset))
 
     def _read(self, message: Read) -> None:
         """Below what is committed as far as we know, from a leader and from a follower alike."""
@@ -133,7 +133,7 @@ class SimulatedReplica(ReplicatedPartition):
             if message.offset < end:
                 records = tuple(self.records(max(message.offset, start), end))
         except StorageFault:
-            self.tell(Damaged())
+            self.step(Damaged())
             return
         except ProtocolError:
             self.universe.count("reader got a bad checksum")
@@ -155,7 +155,7 @@ class SimulatedReplica(ReplicatedPartition):
 
     # -- by itself ---------------------------------------------------------------------------------------------
 
-    def keep_up(self) -> None:
+    def maintain_log(self) -> None:
         """Retention and compaction, as this replica decides by itself."""
         settings = self.log.settings
         if settings.compact or settings.retention_ms > 0:
@@ -217,10 +217,10 @@ class SimulatedReplica(ReplicatedPartition):
     # -- what it asks for (`ReplicaPort`) ----------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return self.node.world.monotonic_ms()
+        return self.node.runtime.monotonic_ms()
 
     def wall_ms(self) -> int:
-        return self.node.world.now_ms()
+        return self.node.runtime.now_ms()
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self.universe.network.send(self.node.number, node, ForReplica(self.name, message))
@@ -237,7 +237,7 @@ class SimulatedReplica(ReplicatedPartition):
         return self.synced(end, cuts)
 
     def begin_epoch(self, epoch: int) -> None:
-        self.beside(partial(self.epoch_begun, epoch))
+        self.beside(partial(self.epoch_started, epoch))
 
     def propose(self, proposal: Proposal) -> None:
         self.node.propose(self, proposal)
@@ -248,7 +248,7 @@ class SimulatedReplica(ReplicatedPartition):
                 return
             result = work()
             if result is not None:
-                self.tell(result)
+                self.step(result)
 
         self.node.beside(act)
 

@@ -19,35 +19,35 @@ from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.kv.engine.operations import Columns
 from braidlog.kv.replicated import salvage
 from braidlog.kv.replicated.checkpoints import Checkpoint
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import Origin, SlotRecord, changed_at
 from braidlog.kv.wal.wal_entries import Op
-from braidlog.partition.key_log import ReplicatedSlot
+from braidlog.partition.key_log import KeyLog
 
 SEARCHED_MAX = 300
-_take, _keep_tail = Slot.take, ReplicatedSlot._keep_tail
+_take, _keep_tail = LogKeyspace.salvage_record, KeyLog._keep_tail
 
 
-def _taken_unobserved(self: Slot, record: SlotRecord) -> None:
+def _taken_unobserved(self: LogKeyspace, record: SlotRecord) -> None:
     before = self.clock.wall_ms, self.clock.counter
     _take(self, record)
     self.clock.wall_ms, self.clock.counter = before
 
 
-def _newest_of_what_is_there(slot: Slot, record: SlotRecord) -> bool:
+def _newest_of_what_is_there(slot: LogKeyspace, record: SlotRecord) -> bool:
     known = slot.stamps.get(record.key)
     return known is None or record.key not in slot.keyspace.data or record.stamp.pack() > changed_at(known)
 
 
-def _unobserved(self: Slot, stamp: Stamp) -> None:
+def _unobserved(self: LogKeyspace, stamp: Stamp) -> None:
     """Whatever the log holds."""
 
 
-def _thrown_away(self: ReplicatedSlot, start: int, end: int) -> None:
+def _thrown_away(self: KeyLog, start: int, end: int) -> None:
     """As a log of acks=1."""
 
 
-def _kept_before_a_cut(self: ReplicatedSlot, start: int, end: int) -> None:
+def _kept_before_a_cut(self: KeyLog, start: int, end: int) -> None:
     if end == self._partition.log.end_offset:
         _keep_tail(self, start, end)
 
@@ -73,16 +73,16 @@ def _bug(what: str, *patches: Patch) -> RuleBug:
 
 
 SLOT_BUGS: dict[int, RuleBug] = {
-    44: _bug("ONE tail dropped at truncation", (ReplicatedSlot, "_keep_tail", _thrown_away)),
-    45: _bug("stamps of salvaged writes not observed", (Slot, "take", _taken_unobserved)),
+    44: _bug("ONE tail dropped at truncation", (KeyLog, "_keep_tail", _thrown_away)),
+    45: _bug("stamps of salvaged writes not observed", (LogKeyspace, "take", _taken_unobserved)),
     47: _bug("tombstone resurrected by salvage", (salvage, "is_newest", _newest_of_what_is_there)),
     64: _bug(
         "salvage twice, from the same node and by way of a third",
         (salvage, "is_known", lambda slot, origin: False),
     ),
-    65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
+    65: _bug("stamps of the log not observed", (LogKeyspace, "observe", _unobserved)),
     76: _bug("key changed before it is in the checkpoint", (Checkpoint, "before", _not_written_first)),
-    77: _bug("ONE tail dropped where the leader's log begins", (ReplicatedSlot, "_keep_tail", _kept_before_a_cut)),
+    77: _bug("ONE tail dropped where the leader's log begins", (KeyLog, "_keep_tail", _kept_before_a_cut)),
     79: _bug(
         "key changed in columns before it is in the checkpoint", (Checkpoint, "before_rows", _rows_not_written_first)
     ),

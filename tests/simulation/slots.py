@@ -42,8 +42,8 @@ from braidlog.model.settings import UNLIMITED, Flush
 from braidlog.partition.key_log import (
     NOT_DONE,
     REACHES,
+    KeyLog,
     Performed,
-    ReplicatedSlot,
     TailFolder,
     keep_uncommitted,
     records_in,
@@ -98,12 +98,12 @@ class SlotReplica(SimulatedReplica):
         self._waiting = self._kept = 0
         tails = TailFolder(node.disk, TAILS)
         identity = b"simulated node %d" % node.number
-        self.kv = ReplicatedSlot(key_of(name)[1], HybridClock(identity), self, self, tails, SETTINGS)
+        self.kv = KeyLog(key_of(name)[1], HybridClock(identity), self, self, tails, SETTINGS)
 
-    def tell(self, message: Message) -> None:
-        super().tell(message)
+    def step(self, message: Message) -> None:
+        super().step(message)
         if self._is_here:
-            self.kv.follow()
+            self.kv.apply_committed()
             if self.kv.kept > self._kept:
                 self._kept = self.kv.kept
                 self.universe.count("tail kept")
@@ -122,7 +122,7 @@ class SlotReplica(SimulatedReplica):
         needs_all, reach = level is not Level.ONE, REACHES[level]
         sealed = batch.seal()
         produced = Produced(sealed.data, [sealed.header], self.wall_ms(), own=True)
-        self.tell(Append(NOBODY, produced.records, produced, needs_all=needs_all, reach=reach))
+        self.step(Append(NOBODY, produced.records, produced, needs_all=needs_all, reach=reach))
 
     def request(self, message: Produce | Delete | Read | Ask | Salvage) -> None:
         match message:
@@ -163,7 +163,8 @@ class SlotReplica(SimulatedReplica):
             is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
             if result is None and columns.kinds[row] == o.Kind.DELETE:
                 result = BrokerError(Reason.KEY_NOT_FOUND, "no such key")
-            # What wrote nothing waits for what the others wrote, as in `Slots`: it tells as well that the leader still leads.
+            # What wrote nothing waits for what the others wrote, as in `SlotService`: it tells as well that the
+            # leader still leads.
             return Performed(result, max(ends.values(), default=None), is_certain)
 
         before = {key: self.kv.slot.stamps.get(key) for key in columns.keys}
@@ -177,7 +178,7 @@ class SlotReplica(SimulatedReplica):
         ]
 
     def _perform_burst(self) -> None:
-        """What came together and is of one level becomes one batch, as `Slots.execute_columns` makes it."""
+        """What came together and is of one level becomes one batch, as `SlotService.execute_columns` makes it."""
         burst, self._burst = self._burst, []
         if not self._is_here:
             return
@@ -196,7 +197,7 @@ class SlotReplica(SimulatedReplica):
                     self._wait_for(*each)
             else:
                 self.universe.count("not gathered")
-                self.kv.follow()
+                self.kv.apply_committed()
 
     def _wait_for(self, ask: Ask, performed: Performed, stamp: Stamp | None) -> None:
         self._waiting += 1
@@ -206,7 +207,7 @@ class SlotReplica(SimulatedReplica):
             self._reply(ask, performed.result, stamp)
             return
         self._asks[token] = ask, performed, stamp
-        self.tell(wanted)
+        self.step(wanted)
         self.universe.time.after(TIMEOUT_US, lambda: self.node.world_enter(partial(self._give_up, token)))
 
     def expire(self) -> None:
@@ -226,13 +227,13 @@ class SlotReplica(SimulatedReplica):
             elif not self._checkpoint.write_some(CHECKPOINT_BYTES):
                 self._waiting += 1
                 self._checkpoints[self._waiting] = self._checkpoint.begin
-                self.tell(Await(self._waiting, self._checkpoint.end()))
+                self.step(Await(self._waiting, self._checkpoint.end()))
 
     def _hand_on(self, ask: Ask) -> None:
         leader = None if self.replica.assigned is None else self.replica.assignment.leader
         if ask.level is Level.ONE and isinstance(ask.operation, o.Get) and self.replica.role is not None:
             try:
-                self._reply(ask, self.kv.slot.look(ask.operation, self.wall_ms()), None)
+                self._reply(ask, self.kv.slot.read(ask.operation, self.wall_ms()), None)
             except BrokerError as error:
                 self._reply(ask, error, None)
         elif ask.is_forwarded or leader is None or leader == self.node.number:
@@ -244,7 +245,7 @@ class SlotReplica(SimulatedReplica):
     def _give_up(self, token: int) -> None:
         if self._asks.pop(token, None) is not None and self._is_here:
             self.universe.count("withdrawn")
-            self.tell(Withdraw(token))
+            self.step(Withdraw(token))
 
     def _reply(self, ask: Ask, result: object, stamp: Stamp | None) -> None:
         self.universe.network.send(self.node.number, ask.client, Answer(ask.number, result, stamp))
@@ -262,7 +263,7 @@ class SlotReplica(SimulatedReplica):
         self._waiting += 1
         token = self._waiting
         self._salvages[token] = self._sender, Salvaged(message.path, message.at, verdict)
-        self.tell(Await(token, end))
+        self.step(Await(token, end))
 
     _sender = 0
 
@@ -288,7 +289,7 @@ class SlotReplica(SimulatedReplica):
                 if isinstance(outcome, Done):
                     self.universe.count("log trimmed")
                     self._waiting += 1
-                    self.tell(DeleteBelow(self._waiting, begin))
+                    self.step(DeleteBelow(self._waiting, begin))
             case Done(token=token) | Failed(token=token):
                 assert token == NOBODY or token <= self._waiting
             case _:
@@ -366,11 +367,11 @@ class SlotNode(SimulatedNode):
     def tails(self) -> list[Tail]:
         return kept_tails(self.disk, TAILS)
 
-    def _let_go(self, name: str) -> None:
+    def _release(self, name: str) -> None:
         replica = self.replicas[name]
         assert isinstance(replica, SlotReplica)
-        replica.kv.let_go()
-        super()._let_go(name)
+        replica.kv.close()
+        super()._release(name)
 
     def _tick(self) -> None:
         super()._tick()

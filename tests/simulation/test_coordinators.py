@@ -12,7 +12,7 @@ from tests.simulation.search import FAILURES
 from braidlog.broker.coordination import coordinators
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.journal import NOTHING, Journal
-from braidlog.partition.internal.coordinator_log import ReplicatedLog
+from braidlog.partition.internal.coordinator_log import CoordinatorLog
 
 SEEDS = range(1, 25)
 SOMETIMES = ("shard lost while it is read", "coordinator fenced", "join", "commit", "read")
@@ -27,7 +27,7 @@ def _ignored(*_: object) -> None:
 
 
 PLANTED: dict[int, list[tuple[object, str, object]]] = {
-    32: [(ReplicatedLog, "durable", _at_once)],
+    32: [(CoordinatorLog, "durable", _at_once)],
     33: [(coordinators, "load_tables", _at_once)],
     34: [(Group, "check_owner", _ignored), (Group, "heartbeat", _ignored)],
     56: [(Journal, "write_start", lambda _: NOTHING), (Journal, "all_settled", _at_once)],

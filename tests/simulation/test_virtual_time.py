@@ -21,17 +21,17 @@ def test_what_is_due_happens_in_order() -> None:
 
 def test_a_coroutine_waits_and_is_woken() -> None:
     time = VirtualTime()
-    world = VirtualWorld(time)
+    runtime = VirtualWorld(time)
     outcomes: list[object] = []
-    wakeup = world.wakeup()
+    wakeup = runtime.wakeup()
 
     async def waits() -> None:
-        outcomes.append(await world.wakeup().wait(1.5))
-        outcomes.append(world.monotonic())
+        outcomes.append(await runtime.wakeup().wait(1.5))
+        outcomes.append(runtime.monotonic())
         outcomes.append(await wakeup.wait(100.0))
-        outcomes.append(await world.blocking(lambda: "done"))
+        outcomes.append(await runtime.blocking(lambda: "done"))
 
-    world.spawn(waits())
+    runtime.spawn(waits())
     time.after(2 * US_PER_SECOND, wakeup.wake)
     time.run(3 * US_PER_SECOND)
     assert outcomes == [False, 1.5, True, "done"]
@@ -39,17 +39,17 @@ def test_a_coroutine_waits_and_is_woken() -> None:
 
 def test_a_job_that_is_cancelled_goes_no_further() -> None:
     time = VirtualTime()
-    world = VirtualWorld(time)
+    runtime = VirtualWorld(time)
     ended: list[str] = []
 
     async def waits() -> None:
         try:
-            await world.wakeup().wait(1.0)
+            await runtime.wakeup().wait(1.0)
             ended.append("woken")
         finally:
             ended.append("closed")
 
-    job = world.spawn(waits())
+    job = runtime.spawn(waits())
     time.run(10)
     job.cancel()
     time.run(2 * US_PER_SECOND)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.broker.node import batch_of
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.codec.batch.header import read_header
@@ -19,7 +19,7 @@ from braidlog.codec.batch.records import decode_batch
 from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.journal import Journal, Table, load_tables
 from braidlog.coordinator.offsets import Commit, Committed, Offsets
-from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.state_limits import StateUsage
 from braidlog.coordinator.transactions.markers import End, Failures, LocalMarkers
 from braidlog.coordinator.transactions.pending_commits import Pending, PendingCommits
 from braidlog.coordinator.transactions.transaction import Producing, Transaction, TxnState
@@ -28,7 +28,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.fetch.fetch import Fetch
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.append import Acks, Append, ProducerLimit
 from braidlog.partition.produce.transaction_verification import Question, Verified
 from braidlog.replication import messages as m
@@ -112,18 +112,18 @@ class Coordinator:
 
     def __init__(self, universe: "Universe", shard: Shard) -> None:
         self.log = ShardLog(shard, universe.pause)
-        journal = Journal(self.log, universe.world)
+        journal = Journal(self.log, universe.runtime)
         kinds = {"transaction": Transaction, "pending-commit": Pending, "offset": Committed}
         tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
         loading = load_tables(journal, list(tables.values()), lambda key: None)
         with contextlib.suppress(StopIteration):
             while True:
                 loading.send(None)
-        holdings = Holdings()
-        self.offsets = Offsets(tables["offset"], universe.hosting, universe.world, holdings, lambda _: TOPIC_ID)
+        holdings = StateUsage()
+        self.offsets = Offsets(tables["offset"], universe.hosting, universe.runtime, holdings, lambda _: TOPIC_ID)
         self.pending = PendingCommits(tables["pending-commit"], self.offsets, universe.ask, holdings)
         self.transactions = Transactions(
-            tables["transaction"], universe.ids, universe.hosting, self.offsets, universe.world, holdings, universe
+            tables["transaction"], universe.ids, universe.hosting, self.offsets, universe.runtime, holdings, universe
         )
 
 
@@ -153,7 +153,7 @@ class Sent:
 
 
 class Universe:
-    """One run. It is a `PartitionNode` to its partitions, and a `MarkerWriter` to its coordinators."""
+    """One run. It is a `PartitionContext` to its partitions, and a `MarkerWriter` to its coordinators."""
 
     number = 1
     incarnation = 1
@@ -163,12 +163,12 @@ class Universe:
         self.rng = Random(seed)
         self._is_v2 = version > 1
         self.clock = ManualClock()
-        self.world = ManualWorld(self.clock, rng=Random(seed + 1))
+        self.runtime = ManualRuntime(self.clock, rng=Random(seed + 1))
         self.ids: Any = Ids()
         folder = self._folder = DataFolder(SimulatedDisk(), "/data", self.clock)
         folder.create_topic(TOPIC, PARTITIONS, TopicSettings(), topic_id=TOPIC_ID, created_ms=1)
         self.name, self.may_close, self.listeners = "1", False, dict[str, Any]()
-        self.hosting = Hosting(folder, "1", self.world, self)
+        self.hosting = PartitionRegistry(folder, "1", self.runtime, self)
         opener = folder.open_partition
         self.partitions = [
             Partition(TOPIC, TOPIC_ID, number, opener(TOPIC, number), self, opener) for number in range(PARTITIONS)
@@ -185,10 +185,10 @@ class Universe:
             )
         )
         self.hosting.host(self.partitions)
-        producers = ProducerLimit(self.hosting, self.world, 1000)
-        self.append = Append(self.hosting, self.world, producers, self.ask)
-        self.fetch = Fetch(self.hosting, self.world, Here())
-        self._markers = LocalMarkers(self.hosting, self.world, self._end_commits)
+        producers = ProducerLimit(self.hosting, self.runtime, 1000)
+        self.append = Append(self.hosting, self.runtime, producers, self.ask)
+        self.fetch = Fetch(self.hosting, self.runtime, Here())
+        self._markers = LocalMarkers(self.hosting, self.runtime, self._end_commits)
         self._shards = {"transactions": Shard(), "groups": Shard()}
         self._serving = {role: [Coordinator(self, shard)] for role, shard in self._shards.items()}
         """Each one that ever served, the last one last."""
@@ -198,35 +198,35 @@ class Universe:
         """Groups of which nobody knows whether the last commit counts."""
         for number in range(PARTITIONS):
             self.move_leader(number)
-        self.world.settle()
+        self.runtime.settle()
 
-    # -- what partitions ask for (`PartitionNode`) ---------------------------------------------------------------
+    # -- what partitions ask for (`PartitionContext`) ---------------------------------------------------------------
 
     def send(self, *_: object) -> None:
         raise AssertionError("there are no followers")
 
     def propose(self, *_: object) -> None: ...
     def opened(self, *_: object) -> None: ...
-    def led_anew(self, *_: object) -> None: ...
+    def on_leadership_change(self, *_: object) -> None: ...
     def replaced(self) -> None: ...
 
     def begin_epoch(self, partition: Partition, epoch: int) -> None:
         async def begin() -> None:
-            await self.world.pause()
+            await self.runtime.pause()
             self._folder.begin_epochs([(partition.replicated.log, epoch)])
-            partition.epoch_begun(epoch, None)
+            partition.epoch_started(epoch, None)
 
-        self.world.spawn(begin())
+        self.runtime.spawn(begin())
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         assert name
-        return self.world.spawn(work)
+        return self.runtime.spawn(work)
 
     # -- the network -------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
         for _ in range(0 if self.is_healed else self.rng.choice((0, 1, 1, 3, 10, 40))):
-            await self.world.pause()
+            await self.runtime.pause()
 
     def coordinator(self, role: str) -> Coordinator:
         """The one that serves or, for who has not heard yet, one before it."""
@@ -246,14 +246,14 @@ class Universe:
         return word
 
     async def _end_commits(self, _: str, ends: Sequence[End]) -> None:
-        await self.coordinator("groups").pending.end(ends)
+        await self.coordinator("groups").pending.complete(ends)
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
         """Markers on their way (`MarkerWriter`): sometimes they arrive once more, when all is over."""
         assert patient in (True, False)
         await self.pause()
         if not self.is_healed and self.rng.random() < 0.3:
-            self.world.spawn(self._write_late(ends))
+            self.runtime.spawn(self._write_late(ends))
         return await self._markers.write(ends)
 
     async def _write_late(self, ends: Sequence[End]) -> None:
@@ -265,7 +265,7 @@ class Universe:
 
     def move_leader(self, number: int) -> None:
         self._assigned[number] = assignment = self._assigned[number].led_by(1)
-        self.partitions[number].tell(m.Assigned(assignment, ((1, 1),), 1))
+        self.partitions[number].step(m.Assigned(assignment, ((1, 1),), 1))
 
     def move_coordinator(self, role: str) -> None:
         """Another one takes over, with what was committed and perhaps more of what the last one had written."""
@@ -276,7 +276,7 @@ class Universe:
         made = Coordinator(self, shard)
         serving.append(made)
         if role == "transactions":
-            self.world.spawn(made.transactions.resume())
+            self.runtime.spawn(made.transactions.resume())
 
     async def nemesis(self) -> None:
         for _ in range(EVENTS):
@@ -300,7 +300,7 @@ class Universe:
             except BrokerError as error:
                 if error.reason not in AGAIN:
                     raise
-            await self.world.pause()
+            await self.runtime.pause()
         raise BrokerError(Reason.TIMED_OUT, "given up")
 
     async def produce(self, name: str) -> None:
@@ -356,7 +356,9 @@ class Universe:
             sent.offset = number
         commit = self.rng.random() < 0.7
         ended = await self.again(
-            lambda: self.coordinator("transactions").transactions.end(*producing, commit=commit, bump=self._is_v2),
+            lambda: self.coordinator("transactions").transactions.end_transaction(
+                *producing, commit=commit, bump=self._is_v2
+            ),
             times=self.rng.choice((2, 60)),
         )
         assert ended.state is (TxnState.COMMITTED if commit else TxnState.ABORTED)
@@ -386,20 +388,20 @@ class Universe:
     # -- the run -----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        jobs = [self.world.spawn(self.produce(f"t{number}")) for number in range(PRODUCERS)]
-        jobs.append(self.world.spawn(self.nemesis()))
+        jobs = [self.runtime.spawn(self.produce(f"t{number}")) for number in range(PRODUCERS)]
+        jobs.append(self.runtime.spawn(self.nemesis()))
         for _ in range(2000):
             if all(job.is_done for job in jobs):
                 break
-            self.world.advance(20)
+            self.runtime.advance(20)
         for job in jobs:
             job.result()
-        self.world.advance(100)
+        self.runtime.advance(100)
         self.is_healed = True
         serving = self._serving["transactions"][-1].transactions
         for _ in range(3):
-            self.world.advance(TIMEOUT_MS + 1)
-            self.world.run(serving.expire())
+            self.runtime.advance(TIMEOUT_MS + 1)
+            self.runtime.run(serving.expire())
 
     def check(self) -> str:
         """What is wrong; empty if nothing is."""
@@ -434,7 +436,7 @@ class Universe:
         found: list[bytes | None] = []
         offset = 0
         while True:
-            got = self.world.run(self.fetch.records(TOPIC, number, offset, bytes_max=1 << 20, committed_only=True))
+            got = self.runtime.run(self.fetch.records(TOPIC, number, offset, bytes_max=1 << 20, committed_only=True))
             if not got.records:
                 return found
             found += [record.value for record in got.records]

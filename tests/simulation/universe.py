@@ -80,8 +80,8 @@ class Universe:
         self._skipped = skipped
         self._events = self.stream("events")
         self._etcd_draw = self.stream("etcd")
-        self._world = VirtualWorld(self.time)
-        self.etcd = ModelEtcd(self._world)
+        self._runtime = VirtualWorld(self.time)
+        self.etcd = ModelEtcd(self._runtime)
         self.etcd_away_until_us: dict[int, int] = {}
         self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver, codec)
         self.names = [name_of(TOPIC, number) for number in range(self.mix.partitions)]
@@ -144,7 +144,7 @@ class Universe:
 
     def _found(self) -> None:
         """A cluster whose nodes held all partitions when they were last there; nobody leads any of them yet."""
-        founder = EtcdStore(ModelClient(self.etcd), self._world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
+        founder = EtcdStore(ModelClient(self.etcd), self._runtime, prefix=PREFIX, node="0", new_nonce=lambda: "0")
         numbers = tuple(self.nodes)
         placement = tuple((numbers[at:] + numbers[:at])[:REPLICAS] for at in range(len(self.names)))
         created = e.CreateTopic(
@@ -174,11 +174,11 @@ class Universe:
             node.kept = FolderMemory(remembers=1)
 
         async def found() -> None:
-            await founder.found_cluster(CLUSTER)
+            await founder.create_cluster(CLUSTER)
             await founder.open()
             await founder.propose([*registered, created, *unled], after=0)
 
-        self._world.spawn(found())
+        self._runtime.spawn(found())
         self.time.run(50 * US_PER_MS)
         assert self.etcd.read(Keys(PREFIX).events, 0, 0, keys_only=True).items
 

@@ -126,7 +126,7 @@ class VirtualWakeup:
 
 
 class VirtualWorld:
-    """A `World` of one node: its clocks run at their own rate and from their own beginning. `enter` runs what is a node's."""
+    """A `Runtime` of one node: its clocks run at their own rate and from their own beginning. `enter` runs what is a node's."""
 
     def __init__(
         self,

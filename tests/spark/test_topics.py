@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from tests.client.gate import Gate
+from tests.client.gate import PartitionLocks
 
 import braidlog
 from braidlog import Log, NewRecord
@@ -120,7 +120,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     return found
 
 
-class OtherBroker(Gate):
+class OtherBroker(PartitionLocks):
     """Before a server that does not say that it counts, as Apache Kafka's does not: another number is in its place."""
 
     def told(self, key: int, frame: bytes) -> bytes:

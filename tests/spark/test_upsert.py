@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from tests.client.drivers.kafka.test_staging import committed
-from tests.client.gate import Gate, Stop
+from tests.client.gate import PartitionLocks, Stop
 from tests.spark.sink.killing import Driver
 from tests.spark.sink.test_kills import ROUNDS, kill_driver, restart
 from tests.spark.upsert_driver import KEYS, PARTITIONS, TARGETS, TOPIC, Places, started
@@ -49,7 +49,7 @@ def append(places: Places, first: int, count: int, n: int) -> list[dict[str, obj
     ]
 
 
-def kill(who: str, after: str, places: Places, server: ServerProcess, gate: Gate) -> bool:
+def kill(who: str, after: str, places: Places, server: ServerProcess, gate: PartitionLocks) -> bool:
     """One driver that is killed, or goes on after the kill; whether its batch came to an end."""
     stop: Stop | None = None
     if after == "Produce":
@@ -123,7 +123,7 @@ def cases() -> list[tuple[str, str]]:
 def test_every_batch_is_upserted_once_whatever_is_killed(number: int, tmp_path: Path, spark: SparkSession) -> None:
     who, after = cases()[number]
     print(f"kill {who} {after}")
-    with Gate() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         places = Places(
             f"127.0.0.1:{gate.port}", f"mayfly://127.0.0.1:{server.ports['mayfly']}", str(tmp_path / "work")

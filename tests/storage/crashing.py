@@ -21,7 +21,7 @@ from braidlog.storage.embedded_log import Log, Topic
 from braidlog.storage.group_commit import GroupCommit
 from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.storage.open_files import OPEN_FILES_MAX
-from braidlog.storage.recovery.clean_shutdown import Rest
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Operation, SimulatedDisk
 
@@ -146,14 +146,14 @@ def see_all(log: Log) -> dict[tuple[str, int], Seen]:
     for name in log.topics():
         topic = log.topic(name)
         for number in range(topic.partitions):
-            rest = log.folder.rest_of(name, number)
+            rest = log.folder.closed_partition_of(name, number)
             found[name, number] = see(topic, number)
             if rest is not None:
                 compare_rest(rest, topic.partition(number))
     return found
 
 
-def compare_rest(rest: Rest, opened: PartitionLog) -> None:
+def compare_rest(rest: ClosedPartition, opened: PartitionLog) -> None:
     """What a partition said before it was opened is what it says now that it is."""
     assert (rest.start_offset, rest.end_offset) == (opened.start_offset, opened.end_offset)
     assert opened.last_stable_offset == opened.durable_offset == rest.end_offset
@@ -335,7 +335,7 @@ def compare_producers(seen: Seen, batches: Sequence[Batch], model: PartitionMode
 # -- the workload's hands ----------------------------------------------------------------------------------------
 
 
-class World:
+class Runtime:
     """A log and its model. Every method tells the model what may happen, does it, then what has been promised."""
 
     def __init__(self, disk: SimulatedDisk | None = None, seed: int = 1) -> None:
@@ -679,38 +679,38 @@ class Campaign:
     inner_seen: set[int] = field(default_factory=set)
     random: Random = field(default_factory=lambda: Random(7))
 
-    def run(self, workload: Callable[[World], None]) -> None:
-        world = World()
+    def run(self, workload: Callable[[Runtime], None]) -> None:
+        runtime = Runtime()
 
         def before(operation: Operation) -> None:
-            self.try_all(world, f"operation {operation.number} {operation.kind} {operation.path}")
+            self.try_all(runtime, f"operation {operation.number} {operation.kind} {operation.path}")
 
-        world.disk.on_operation = before
-        workload(world)
-        world.disk.on_operation = None
-        self.try_all(world, "the end")
+        runtime.disk.on_operation = before
+        workload(runtime)
+        runtime.disk.on_operation = None
+        self.try_all(runtime, "the end")
 
-    def try_all(self, world: World, where: str) -> None:
-        for label, state in world.disk.crash_states(seen=self.seen, prefixes_max=self.prefixes_max):
+    def try_all(self, runtime: Runtime, where: str) -> None:
+        for label, state in runtime.disk.crash_states(seen=self.seen, prefixes_max=self.prefixes_max):
             self.states += 1
             try:
-                self.try_one(world, state)
+                self.try_one(runtime, state)
             except Exception as error:
                 raise AssertionError(f"{where}, state {label!r}: {type(error).__name__}: {error}") from error
 
-    def try_one(self, world: World, state: SimulatedDisk) -> None:
+    def try_one(self, runtime: Runtime, state: SimulatedDisk) -> None:
         if self.states % self.inside_every == 0:
-            self.try_inside(world, state)
-        now_ms = world.clock.now_ms()
+            self.try_inside(runtime, state)
+        now_ms = runtime.clock.now_ms()
         log = open_log(state, now_ms)
-        shown = compare(log, world.topics)
+        shown = compare(log, runtime.topics)
         if self.states % self.twice_every == 0:
             again = lost(state)
             assert see_all(open_log(again, now_ms)) == shown, "a second recovery shows something else"
         if self.states % self.onward_every == 0:
             go_on(log, state, shown)
 
-    def try_inside(self, world: World, state: SimulatedDisk) -> None:
+    def try_inside(self, runtime: Runtime, state: SimulatedDisk) -> None:
         """Crash the recovery itself, at each of its operations."""
         victim = state.copy()
 
@@ -718,13 +718,13 @@ class Campaign:
             for label, inner in victim.crash_states(3, self.random, seen=self.inner_seen):
                 self.inside += 1
                 try:
-                    compare(open_log(inner, world.clock.now_ms()), world.topics)
+                    compare(open_log(inner, runtime.clock.now_ms()), runtime.topics)
                 except Exception as error:
                     where = f"inside recovery: {operation.number} {operation.kind} {operation.path}, {label!r}"
                     raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
 
         victim.on_operation = before
-        see_all(open_log(victim, world.clock.now_ms()))
+        see_all(open_log(victim, runtime.clock.now_ms()))
         victim.on_operation = None
 
 
@@ -758,8 +758,8 @@ def go_on(log: Log, disk: SimulatedDisk, shown: dict[tuple[str, int], Seen]) -> 
         assert b"".join(rest[at + 16 : at + h.size_bytes] for at, h in iter_batches(rest)) == data
 
 
-def operations_of(workload: Callable[[World], None]) -> list[Operation]:
+def operations_of(workload: Callable[[Runtime], None]) -> list[Operation]:
     """A dry run: the operations the workload makes when nothing goes wrong."""
-    world = World()
-    workload(world)
-    return world.disk.operations
+    runtime = Runtime()
+    workload(runtime)
+    return runtime.disk.operations

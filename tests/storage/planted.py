@@ -11,7 +11,7 @@ from unittest import mock
 from tests.broker.node import Node
 from tests.coordinator import test_event_streams
 from tests.storage import test_replicated
-from tests.storage.crashing import Campaign, World
+from tests.storage.crashing import Campaign, Runtime
 
 from braidlog.codec.batch.header import BatchHeader
 from braidlog.coordinator import event_streams
@@ -34,7 +34,7 @@ class Bug(NamedTuple):
 def _begin_in_memory(writer: Writer, headers: Sequence[BatchHeader]) -> None:
     history = EpochHistory(writer._state.epochs.entries())
     for header in headers:
-        history.begin(header.leader_epoch, header.base_offset)
+        history.start_epoch(header.leader_epoch, header.base_offset)
     writer._state.epochs = history
 
 
@@ -48,12 +48,12 @@ def _adopt_with_old_producers(log: PartitionLog, recovered: Recovered) -> None:
         log._state.producers = before.producers
 
 
-def _two_epochs(world: World) -> None:
-    world.open()
-    world.create("t")
+def _two_epochs(runtime: Runtime) -> None:
+    runtime.open()
+    runtime.create("t")
     for epoch in (1, 2):
-        world.at("t")[1].epoch = epoch
-        world.append("t", replicated=True)
+        runtime.at("t")[1].epoch = epoch
+        runtime.append("t", replicated=True)
 
 
 def _every_crash_around_an_epochs_first_batch() -> None:

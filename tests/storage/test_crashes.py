@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 from tests.sampling import FULL
 from tests.storage import workloads
-from tests.storage.crashing import Campaign, World, compare, fixed_ids, go_on, lost, open_log, read_raw, see_all
+from tests.storage.crashing import Campaign, Runtime, compare, fixed_ids, go_on, lost, open_log, read_raw, see_all
 
 from braidlog.codec.batch.records import encode_batch
 from braidlog.storage.embedded_log import Log
@@ -77,23 +77,23 @@ def test_every_crash_of_a_mix(seeds: range, states_min: int) -> None:
     assert states >= states_min
 
 
-def kill_everywhere(work: Callable[[World], None]) -> int:
+def kill_everywhere(work: Callable[[Runtime], None]) -> int:
     """kill -9 leaves the page cache: all that returned is there, whatever `flush` says. Then the power goes too."""
-    world = World()
+    runtime = Runtime()
     kills = 0
 
     def before(operation: Operation) -> None:
         nonlocal kills
         kills += 1
-        killed = world.disk.after_kill()
-        log = open_log(killed, world.clock.now_ms())
-        shown = compare(log, world.topics, killed=True)
+        killed = runtime.disk.after_kill()
+        log = open_log(killed, runtime.clock.now_ms())
+        shown = compare(log, runtime.topics, killed=True)
         # What a reader saw after the kill, and what is acknowledged then, outlives the power.
-        assert see_all(open_log(lost(killed), world.clock.now_ms())) == shown
+        assert see_all(open_log(lost(killed), runtime.clock.now_ms())) == shown
         go_on(log, killed, shown)
 
-    world.disk.on_operation = before
-    work(world)
+    runtime.disk.on_operation = before
+    work(runtime)
     return kills
 
 
@@ -133,13 +133,13 @@ def test_kill_while_the_folder_is_made() -> None:
 @pytest.mark.parametrize("name", ["truncation", "epochs", "deletion"])
 def test_a_crash_and_then_a_lost_checkpoint(name: str) -> None:
     """After recovery and one more append either slot alone is enough: none of them holds an intent that is over."""
-    world = World()
+    runtime = Runtime()
     tried = 0
 
     def before(operation: Operation) -> None:
         nonlocal tried
-        for _, state in world.disk.crash_states(2):
-            log = open_log(state, world.clock.now_ms())
+        for _, state in runtime.disk.crash_states(2):
+            log = open_log(state, runtime.clock.now_ms())
             if "t" not in log.topics():
                 continue
             p = log.topic("t").partition()
@@ -149,31 +149,31 @@ def test_a_crash_and_then_a_lost_checkpoint(name: str) -> None:
             for slot in ("state.a", "state.b"):
                 damaged = state.after_kill()
                 damaged.cut(f"{p.folder}/{slot}", 10)
-                q = open_log(damaged, world.clock.now_ms()).topic("t").partition()
+                q = open_log(damaged, runtime.clock.now_ms()).topic("t").partition()
                 assert not q.damages
                 assert (q.start_offset, q.end_offset, read_raw(q, q.start_offset, q.end_offset)) == shown, operation
                 tried += 1
 
-    world.disk.on_operation = before
-    workloads.ALL[name](world)
+    runtime.disk.on_operation = before
+    workloads.ALL[name](runtime)
     assert tried > 300
 
 
 def test_kill_of_lazy_topics() -> None:
     """`os` and `interval`, with the flusher's thread asleep: it must not be needed for kill -9."""
     for flush in ("os", "interval"):
-        world = World()
+        runtime = Runtime()
 
-        def before(operation: Operation, world: World = world) -> None:
-            compare(open_log(world.disk.after_kill()), world.topics, killed=True)
+        def before(operation: Operation, runtime: Runtime = runtime) -> None:
+            compare(open_log(runtime.disk.after_kill()), runtime.topics, killed=True)
 
-        world.disk.on_operation = before
-        world.open()
-        world.create("t", partitions=2, flush=flush, flush_window_bytes=1 << 20)
+        runtime.disk.on_operation = before
+        runtime.open()
+        runtime.create("t", partitions=2, flush=flush, flush_window_bytes=1 << 20)
         for number in range(12):
-            world.append("t", number % 2, size=150 * number, count=2, pid=1)
-        world.disk.on_operation = None
-        world.close()
+            runtime.append("t", number % 2, size=150 * number, count=2, pid=1)
+        runtime.disk.on_operation = None
+        runtime.close()
 
 
 @pytest.mark.skipif("CRASH_SECONDS" not in os.environ, reason="a campaign runs as long as CRASH_SECONDS says")
@@ -195,19 +195,19 @@ def test_campaign() -> None:
 
 def test_an_index_from_before_a_truncation() -> None:
     """Its entries point into batches that are gone; two kills later the checkpoint covers their offsets again."""
-    world = World()
-    world.open()
-    world.create("t", flush_window_bytes=1 << 20, segment_bytes=1 << 16)
+    runtime = Runtime()
+    runtime.open()
+    runtime.create("t", flush_window_bytes=1 << 20, segment_bytes=1 << 16)
     for number in range(14):
-        world.append("t", size=90 + number)
-    world.reopen()
-    world.truncate("t", 4)
+        runtime.append("t", size=90 + number)
+    runtime.reopen()
+    runtime.truncate("t", 4)
     for number in range(14):
-        world.append("t", size=150 + 7 * number % 50)
-    disk = world.disk
+        runtime.append("t", size=150 + 7 * number % 50)
+    disk = runtime.disk
     for turn in range(3):
         disk = disk.after_kill()
         try:
-            compare(open_log(disk, world.clock.now_ms()), world.topics, killed=True)
+            compare(open_log(disk, runtime.clock.now_ms()), runtime.topics, killed=True)
         except AssertionError as error:
             raise AssertionError(f"opening {turn}: {error}") from error

@@ -31,7 +31,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen before the deadline")
 
 
-class Gate:
+class PartitionLocks:
     """A partition whose first sync waits until the test lets it go; counts the syncs of its files."""
 
     def __init__(self, partition: PartitionLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ class Gate:
 
 def test_many_waiters_share_few_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make_partition(SimulatedDisk(), small(segment_bytes=2**20))
-    gate = Gate(partition, monkeypatch)
+    gate = PartitionLocks(partition, monkeypatch)
     commit = GroupCommit(partition)
     appended = threading.Semaphore(0)
 
@@ -77,7 +77,7 @@ def test_many_waiters_share_few_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_failure_reaches_every_waiter(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = SimulatedDisk()
     partition = make_partition(disk)
-    gate = Gate(partition, monkeypatch)
+    gate = PartitionLocks(partition, monkeypatch)
     commit = GroupCommit(partition)
     appended = threading.Semaphore(0)
 
@@ -109,7 +109,7 @@ def test_on_a_real_disk_threads_sync_less_often_than_they_append(
     settings = small(segment_bytes=2**20)
     create_partition(disk, folder, IDENTITY, settings, FilePool(disk), now_ms=NOW)
     partition = PartitionLog(disk, folder, IDENTITY, settings, FilePool(disk))
-    gate = Gate(partition, monkeypatch)
+    gate = PartitionLocks(partition, monkeypatch)
     commit = GroupCommit(partition)
     gate.open.set()
     together = threading.Barrier(8)
@@ -176,7 +176,7 @@ def test_many_partitions_are_synced_side_by_side() -> None:
 
 def test_requests_that_come_during_a_sync_share_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make_partition(SimulatedDisk())
-    gate = Gate(partition, monkeypatch)
+    gate = PartitionLocks(partition, monkeypatch)
     flusher = Flusher(ManualClock())
     told = threading.Semaphore(0)
 
@@ -260,7 +260,7 @@ def test_a_full_window_is_synced_whatever_the_setting(flush: str) -> None:
 
 def test_a_window_is_synced_once_however_many_appends_pass_it(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = make_partition(SimulatedDisk(), small(segment_bytes=2**20, flush="os", flush_window_bytes=4096))
-    gate = Gate(partition, monkeypatch)
+    gate = PartitionLocks(partition, monkeypatch)
     flusher = Flusher(ManualClock())
     partition.append(batch(b"v" * 5000), now_ms=NOW)
     flusher.appended(partition)

@@ -171,7 +171,7 @@ def test_who_grows_keeps_its_file_longer_than_who_does_not() -> None:
     for log in logs[:4]:
         log.append(batch(b"a"), now_ms=NOW)
         log.sync()
-        log.maybe_let_go(settled_only=False)
+        log.maybe_close(settled_only=False)
     for log in [*logs[:4], *logs[:4]]:
         log.append(batch(b"b"), now_ms=NOW)
         log.sync()

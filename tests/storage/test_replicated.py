@@ -61,7 +61,7 @@ def test_a_log_without_other_replicas_commits_what_is_durable() -> None:
     partition.append(batch(b"b"), now_ms=NOW)
     partition.sync()
     assert partition.watermark == 1
-    partition.stand_alone()
+    partition.become_sole_replica()
     assert partition.watermark == 2
 
 

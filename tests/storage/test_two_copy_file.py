@@ -6,14 +6,14 @@ import pytest
 from tests.storage.crashing import lost
 
 from braidlog.model.errors import StorageFault
-from braidlog.storage.two_copy_file import PAYLOAD_AT, SlotPair, load_newest, pack_slot, unpack_slot
+from braidlog.storage.two_copy_file import PAYLOAD_AT, TwoCopyFile, load_newest, pack_copy, unpack_copy
 from braidlog.testing.disk import SimulatedDisk
 
 MAGIC = b"TESTSLOT"
 
 
-def pair(disk: SimulatedDisk) -> SlotPair:
-    slots = SlotPair(disk, "/", "value", MAGIC)
+def pair(disk: SimulatedDisk) -> TwoCopyFile:
+    slots = TwoCopyFile(disk, "/", "value", MAGIC)
     slots.load()
     return slots
 
@@ -66,43 +66,43 @@ def test_every_damaged_bit_is_noticed(bit: int) -> None:
     disk = SimulatedDisk()
     pair(disk).save(b"value")
     disk.flip_bit("/value.a", bit)
-    slots = SlotPair(disk, "/", "value", MAGIC)
+    slots = TwoCopyFile(disk, "/", "value", MAGIC)
     assert slots.load() == []
     assert list(slots.faults) == ["value.a"]
 
 
 @pytest.mark.parametrize("size", range(PAYLOAD_AT + 5))
 def test_every_cut_is_noticed(size: int) -> None:
-    data = pack_slot(MAGIC, 1, b"value")
+    data = pack_copy(MAGIC, 1, b"value")
     with pytest.raises(ValueError, match=r"bytes|payload"):
-        unpack_slot(MAGIC, "value.a", data[:size])
+        unpack_copy(MAGIC, "value.a", data[:size])
 
 
 def test_another_version_and_another_magic_are_refused() -> None:
-    data = bytearray(pack_slot(MAGIC, 1, b""))
+    data = bytearray(pack_copy(MAGIC, 1, b""))
     data[9] = 9
     with pytest.raises(ValueError, match="version 9 is not known"):
-        unpack_slot(MAGIC, "value.a", bytes(data))
+        unpack_copy(MAGIC, "value.a", bytes(data))
     with pytest.raises(ValueError, match="does not begin with"):
-        unpack_slot(b"OTHERONE", "value.a", pack_slot(MAGIC, 1, b""))
+        unpack_copy(b"OTHERONE", "value.a", pack_copy(MAGIC, 1, b""))
 
 
 def test_the_fault_says_what_is_wrong_with_both_files() -> None:
     disk = SimulatedDisk()
     with pytest.raises(StorageFault, match="it cannot be read: both files are missing"):
-        load_newest(SlotPair(disk, "/", "value", MAGIC), "it", read_only=True)
+        load_newest(TwoCopyFile(disk, "/", "value", MAGIC), "it", read_only=True)
     pair(disk).save(b"value", copies=2)
     disk.flip_bit("/value.a", 230)
     disk.cut("/value.b", 3)
     with pytest.raises(StorageFault, match=r"value\.a: checksum does not hold; value\.b: 3 bytes"):
-        load_newest(SlotPair(disk, "/", "value", MAGIC), "it", read_only=True)
+        load_newest(TwoCopyFile(disk, "/", "value", MAGIC), "it", read_only=True)
 
 
 def test_a_save_mends_a_damaged_file() -> None:
     disk = SimulatedDisk()
     pair(disk).save(b"one", copies=2)
     disk.flip_bit("/value.a", 230)
-    slots = SlotPair(disk, "/", "value", MAGIC)
+    slots = TwoCopyFile(disk, "/", "value", MAGIC)
     slots.load()
     assert slots.faults == {"value.a": "checksum does not hold"}
     slots.save(b"two")
@@ -113,7 +113,7 @@ def test_what_is_loaded_to_be_used_is_mended_and_still_told() -> None:
     disk = SimulatedDisk()
     pair(disk).save(b"one", copies=2)
     disk.flip_bit("/value.b", 230)
-    slots = SlotPair(disk, "/", "value", MAGIC)
+    slots = TwoCopyFile(disk, "/", "value", MAGIC)
     assert load_newest(slots, "it", read_only=False) == b"one"
     assert list(slots.faults) == ["value.b"]
     assert len(pair(disk).load()) == 2
@@ -125,4 +125,4 @@ def test_a_crash_at_any_call_leaves_the_old_or_the_new_value() -> None:
     slots.save(b"old", copies=2)
     slots.save(b"new")
     for _, crashed in disk.crash_states():
-        assert load_newest(SlotPair(crashed, "/", "value", MAGIC), "it", read_only=True) in (b"old", b"new")
+        assert load_newest(TwoCopyFile(crashed, "/", "value", MAGIC), "it", read_only=True) in (b"old", b"new")

@@ -43,7 +43,7 @@ def avro(schema: Any, number: int, value: Any) -> bytes:
     return head(number) + out.getvalue()
 
 
-class World:
+class Runtime:
     """A topic, and the versions of its subject; ids are those of the versions."""
 
     def __init__(self, folder: Path, form: TableForm = TableForm.AVRO, partitions: int = 1) -> None:
@@ -58,7 +58,7 @@ class World:
             self.state.apply([schema_entry(Version(SUBJECT, number, number, Schema(text, kind), deleted))])
 
     def plan(self) -> Plan:
-        return plan_of(self.topic, self.folder / "w", form=self.form, schemas=self.state.cut(SUBJECT))
+        return plan_of(self.topic, self.folder / "w", form=self.form, schemas=self.state.subject_state(SUBJECT))
 
     def turn(self) -> Any:
         plan = self.plan()
@@ -82,8 +82,8 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def runtime(tmp_path: Path) -> Runtime:
+    return Runtime(tmp_path)
 
 
 PART = record(("name", "string"), ("count", ["null", "int"]), name="Part")
@@ -117,19 +117,19 @@ VALUE = {
 }
 
 
-def test_avro_of_every_type(world: World) -> None:
-    world.register(EVERY)
-    world.topic.append(avro(EVERY, 1, VALUE))
+def test_avro_of_every_type(runtime: Runtime) -> None:
+    runtime.register(EVERY)
+    runtime.topic.append(avro(EVERY, 1, VALUE))
     for odd in (b"none", head(7) + b"\2", None, avro(EVERY, 1, VALUE)[:-1], head(1)):
-        world.topic.append(odd)
-    done = world.turn()
+        runtime.topic.append(odd)
+    done = runtime.turn()
     assert done.undecoded == 4
-    assert catalog.undecoded_of(table_of(world.plan()).properties) == 4
+    assert catalog.undecoded_of(table_of(runtime.plan()).properties) == 4
     wanted = {**{name: its for name, its in VALUE.items() if name not in ("either", "offset")}, "_offset": 9}
     wanted["stock"] = [("x", {"name": "y", "count": None})]
-    assert world.files() == {name: [its, *[None] * 5] for name, its in wanted.items()}, "a union of two is no column"
-    assert world.columns()["part"] == world.files()["part"]
-    assert world.types() == {
+    assert runtime.files() == {name: [its, *[None] * 5] for name, its in wanted.items()}, "a union of two is no column"
+    assert runtime.columns()["part"] == runtime.files()["part"]
+    assert runtime.types() == {
         "id": "long",
         "n": "int",
         "price": "decimal(9, 2)",
@@ -142,12 +142,12 @@ def test_avro_of_every_type(world: World) -> None:
         "stock": "map<string, struct<name: string, count: int>>",
         "_offset": "long",
     }
-    polars = pl.scan_iceberg(table_of(world.plan())).sort("offset").select("id", "tags", "part").head(1).collect()
+    polars = pl.scan_iceberg(table_of(runtime.plan())).sort("offset").select("id", "tags", "part").head(1).collect()
     assert polars.rows() == [(1, ["a", "b"], {"name": "p", "count": 3})]
-    assert world.turn().undecoded == 4, "what is counted is not counted again"
+    assert runtime.turn().undecoded == 4, "what is counted is not counted again"
 
 
-def test_columns_follow_the_newest_schema(world: World) -> None:
+def test_columns_follow_the_newest_schema(runtime: Runtime) -> None:
     """Wider numbers, new fields, also inside; what Iceberg has no type for keeps its column, and is null."""
     inner = record(("a", "int"), name="In")
     old = record(("n", "int"), ("gone", "string"), ("same", "string"), ("odd", "int"), ("in", inner))
@@ -155,18 +155,18 @@ def test_columns_follow_the_newest_schema(world: World) -> None:
     new = record(("n", "long"), ("same", "string"), ("odd", "string"), ("in", wide), ("new", "double"))
     first = {"n": 1, "gone": "g", "same": "s", "odd": 5, "in": {"a": 1}}
     second = {"n": 2**40, "same": "t", "odd": "text", "in": {"a": 2**40, "b": "c"}, "new": 0.5}
-    world.register(old)
-    world.topic.append(avro(old, 1, first))
-    world.turn()
-    assert world.types()["n"] == "int"
-    world.register(new)
-    world.turn()
-    assert "new" not in world.types(), "there was nothing to turn"
+    runtime.register(old)
+    runtime.topic.append(avro(old, 1, first))
+    runtime.turn()
+    assert runtime.types()["n"] == "int"
+    runtime.register(new)
+    runtime.turn()
+    assert "new" not in runtime.types(), "there was nothing to turn"
     for number, schema, value in ((2, new, second), (1, old, first)):
-        world.topic.append(avro(schema, number, value))
-    assert world.turn().undecoded == 0
-    assert world.types()["n"] == "long"
-    assert world.columns() == {
+        runtime.topic.append(avro(schema, number, value))
+    assert runtime.turn().undecoded == 0
+    assert runtime.types()["n"] == "long"
+    assert runtime.columns() == {
         "n": [1, 2**40, 1],
         "gone": ["g", None, "g"],
         "same": ["s", "t", "s"],
@@ -176,7 +176,7 @@ def test_columns_follow_the_newest_schema(world: World) -> None:
     }
 
 
-def test_lists_and_maps_of_records_that_grow(world: World) -> None:
+def test_lists_and_maps_of_records_that_grow(runtime: Runtime) -> None:
     def nested(*fields: Any) -> dict[str, Any]:
         items = record(*fields, name="Item")
         return record(
@@ -186,56 +186,56 @@ def test_lists_and_maps_of_records_that_grow(world: World) -> None:
         )
 
     old, new = nested(("a", "int")), nested(("b", "string"), ("a", "long"))
-    world.register(old, new)
+    runtime.register(old, new)
     day = dt.date(2024, 1, 2)
     for of_list, of_map in [([{"a": 1}, {"a": 2}], {"k": {"a": 2}}), (None, None), ([], {})]:
-        world.topic.append(avro(old, 1, {"l": of_list, "m": of_map, "day": day}))
-    world.topic.append(avro(new, 2, {"l": [{"b": "x", "a": 3}], "m": {}, "day": day}))
-    done = world.turn()
+        runtime.topic.append(avro(old, 1, {"l": of_list, "m": of_map, "day": day}))
+    runtime.topic.append(avro(new, 2, {"l": [{"b": "x", "a": 3}], "m": {}, "day": day}))
+    done = runtime.turn()
     assert done.undecoded == 0
-    columns = world.files()
+    columns = runtime.files()
     assert columns["l"] == [[{"b": None, "a": 1}, {"b": None, "a": 2}], None, [], [{"b": "x", "a": 3}]]
     assert columns["m"] == [[("k", {"b": None, "a": 2})], None, [], []]
 
 
-def test_a_subject_without_schemas_and_one_that_was_deleted(world: World) -> None:
+def test_a_subject_without_schemas_and_one_that_was_deleted(runtime: Runtime) -> None:
     schema = record(("n", "int"))
-    world.topic.append(avro(schema, 1, {"n": 1}))
-    assert world.turn().undecoded == 1, "nothing is known of it"
-    world.register(schema)
-    world.topic.append(avro(schema, 1, {"n": 2}))
-    world.turn()
-    world.state = State()
-    world.register(schema, deleted=True)
-    world.topic.append(avro(schema, 1, {"n": 3}))
-    world.topic.append(b"odd")
-    assert world.turn().undecoded == 2, "with what was counted before"
-    assert world.columns() == {"n": [None, 2, 3, None]}
+    runtime.topic.append(avro(schema, 1, {"n": 1}))
+    assert runtime.turn().undecoded == 1, "nothing is known of it"
+    runtime.register(schema)
+    runtime.topic.append(avro(schema, 1, {"n": 2}))
+    runtime.turn()
+    runtime.state = State()
+    runtime.register(schema, deleted=True)
+    runtime.topic.append(avro(schema, 1, {"n": 3}))
+    runtime.topic.append(b"odd")
+    assert runtime.turn().undecoded == 2, "with what was counted before"
+    assert runtime.columns() == {"n": [None, 2, 3, None]}
 
 
 @pytest.mark.parametrize("schema", ['"string"', "{", json.dumps(record(("n", "null")))])
-def test_a_newest_schema_that_is_no_record_adds_no_column(world: World, schema: str) -> None:
+def test_a_newest_schema_that_is_no_record_adds_no_column(runtime: Runtime, schema: str) -> None:
     first = record(("n", "int"))
-    world.register(first, schema)
-    world.topic.append(avro(first, 1, {"n": 1}))
-    assert world.turn().undecoded == 1
-    assert world.columns() == {}
+    runtime.register(first, schema)
+    runtime.topic.append(avro(first, 1, {"n": 1}))
+    assert runtime.turn().undecoded == 1
+    assert runtime.columns() == {}
 
 
-def test_schemas_that_refer_to_others(world: World) -> None:
+def test_schemas_that_refer_to_others(runtime: Runtime) -> None:
     part, order = PART, record(("id", "int"), ("part", "Part"))
     entries = [
         Version("parts", 3, 70, Schema(json.dumps(part))),
         Version(SUBJECT, 1, 71, Schema(json.dumps(order), "AVRO", (Reference("Part", "parts", 3),))),
         Version("somebody-else", 1, 72, Schema('"int"')),
     ]
-    world.state.apply(map(schema_entry, entries))
-    assert len(world.plan().schemas) == 2, "what is of others does not travel"
+    runtime.state.apply(map(schema_entry, entries))
+    assert len(runtime.plan().schemas) == 2, "what is of others does not travel"
     data = avro(record(("id", "int"), ("part", part)), 71, {"id": 1, "part": {"name": "n", "count": 2}})
-    world.topic.append(data)
-    world.topic.append(head(72) + data[5:])
-    assert world.turn().undecoded == 1
-    assert world.columns()["part"] == [{"name": "n", "count": 2}, None]
+    runtime.topic.append(data)
+    runtime.topic.append(head(72) + data[5:])
+    assert runtime.turn().undecoded == 1
+    assert runtime.columns()["part"] == [{"name": "n", "count": 2}, None]
 
 
 PROTO = """syntax = "proto3"; package shop;
@@ -264,23 +264,23 @@ def googles(*more: tuple[str, int, Any]) -> Any:
 
 
 def test_protobuf(tmp_path: Path) -> None:
-    world = World(tmp_path, TableForm.PROTOBUF)
-    world.register(PROTO.format(more=""), kind=PROTOBUF)
+    runtime = Runtime(tmp_path, TableForm.PROTOBUF)
+    runtime.register(PROTO.format(more=""), kind=PROTOBUF)
     old, new = googles(), googles(("big", 2, F.TYPE_UINT64))
     took = dt.timedelta(seconds=2, microseconds=5)
-    world.topic.append(head(1) + b"\0" + old(id=1, took=took, tags=["a"]).SerializeToString())
-    world.turn()
-    assert world.types() == {"id": "int", "took": "long", "tags": "list<string>"}, (
+    runtime.topic.append(head(1) + b"\0" + old(id=1, took=took, tags=["a"]).SerializeToString())
+    runtime.turn()
+    assert runtime.types() == {"id": "int", "took": "long", "tags": "list<string>"}, (
         "a message without fields is no column"
     )
-    world.register(PROTO.format(more="uint64 big = 2;"), kind=PROTOBUF)
-    world.topic.append(head(2) + b"\0" + new(id=2, big=2**64 - 1).SerializeToString())
-    world.topic.append(head(1) + b"\0" + old(id=3).SerializeToString())
-    world.topic.append(head(2) + b"\2\4" + b"\x08\x05")  # Other, at place 2
-    world.topic.append(head(2) + b"\2\x12" + b"\x08\x05")  # place 9: there is none
-    world.topic.append(head(2) + b"\0" + b"\x08")
-    assert world.turn().undecoded == 3
-    assert world.columns() == {
+    runtime.register(PROTO.format(more="uint64 big = 2;"), kind=PROTOBUF)
+    runtime.topic.append(head(2) + b"\0" + new(id=2, big=2**64 - 1).SerializeToString())
+    runtime.topic.append(head(1) + b"\0" + old(id=3).SerializeToString())
+    runtime.topic.append(head(2) + b"\2\4" + b"\x08\x05")  # Other, at place 2
+    runtime.topic.append(head(2) + b"\2\x12" + b"\x08\x05")  # place 9: there is none
+    runtime.topic.append(head(2) + b"\0" + b"\x08")
+    assert runtime.turn().undecoded == 3
+    assert runtime.columns() == {
         "id": [1, 2, 3, None, None, None],
         "took": [2_000_005, None, None, None, None, None],
         "tags": [["a"], [], [], None, None, None],
@@ -289,17 +289,17 @@ def test_protobuf(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("point", COMMITS)
-def test_a_worker_that_is_killed_while_rows_are_added(world: World, tmp_path: Path, point: str) -> None:
+def test_a_worker_that_is_killed_while_rows_are_added(runtime: Runtime, tmp_path: Path, point: str) -> None:
     """Each record is a row once, and what is no value of its schema is counted once."""
     schema = record(("n", "int"))
-    world.register(schema)
+    runtime.register(schema)
     for n in range(50):
-        world.topic.append(avro(schema, 1, {"n": n}) if n % 10 else b"odd")
-    plan = world.plan()
+        runtime.topic.append(avro(schema, 1, {"n": n}) if n % 10 else b"odd")
+    plan = runtime.plan()
     turn_and_die(plan, point)
     done = turn(plan)
-    assert rows_of(table_of(plan)) == expected_of(world.topic)
-    assert world.columns()["n"] == [n if n % 10 else None for n in range(50)]
+    assert rows_of(table_of(plan)) == expected_of(runtime.topic)
+    assert runtime.columns()["n"] == [n if n % 10 else None for n in range(50)]
     assert (done.undecoded, done.rows) == (5, 50)
     assert written(plan) == named(plan)
 
@@ -316,15 +316,15 @@ def test_two_who_know_different_schemas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: str, ours: str, columns: dict[str, list[Any]]
 ) -> None:
     """As two nodes do that lead partitions of one topic, of which one has read less of the log of schemas."""
-    world = World(tmp_path, partitions=2)
+    runtime = Runtime(tmp_path, partitions=2)
     own, other = record(("n", ours)), record(("n", theirs))
-    world.topic.append(avro(own, 1, {"n": 1}), partition=0)
-    world.topic.append(avro(other, 2, {"n": "2" if theirs == "string" else 2}), partition=1)
-    world.register(own)
-    plan = world.plan()
+    runtime.topic.append(avro(own, 1, {"n": 1}), partition=0)
+    runtime.topic.append(avro(other, 2, {"n": "2" if theirs == "string" else 2}), partition=1)
+    runtime.register(own)
+    plan = runtime.plan()
     first = msgspec.structs.replace(plan, parts=plan.parts[:1])
-    world.register(other)
-    second = msgspec.structs.replace(plan, parts=plan.parts[1:], schemas=world.plan().schemas)
+    runtime.register(other)
+    second = msgspec.structs.replace(plan, parts=plan.parts[1:], schemas=runtime.plan().schemas)
     commit = catalog.commit
 
     def late(*given: Any) -> None:
@@ -334,27 +334,27 @@ def test_two_who_know_different_schemas(
 
     monkeypatch.setattr(catalog, "commit", late)
     assert turn(first).files == 2
-    assert rows_of(table_of(plan)) == expected_of(world.topic)
-    assert world.columns() == columns
+    assert rows_of(table_of(plan)) == expected_of(runtime.topic)
+    assert runtime.columns() == columns
 
 
-def test_what_is_not_installed_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    world.register(record(("n", "int")))
-    world.topic.append(b"x")
+def test_what_is_not_installed_is_told(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime.register(record(("n", "int")))
+    runtime.topic.append(b"x")
     for module in ("braidlog.registry.avro.columns", "braidlog.registry.avro.values"):
         monkeypatch.delattr(module, raising=False)
         monkeypatch.delitem(__import__("sys").modules, module, raising=False)
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
     with refused_with(Reason.UNAVAILABLE, match=r"fastavro is not installed .* pip install 'braidlog\[schemas\]'"):
-        turn(world.plan())
+        turn(runtime.plan())
 
 
 def test_json_that_is_none_is_counted(tmp_path: Path) -> None:
-    world = World(tmp_path, TableForm.JSON)
+    runtime = Runtime(tmp_path, TableForm.JSON)
     for value in (b'{"n": 1}', b"null", None, b"no", b'{"n": "x"}'):
-        world.topic.append(value)
-    assert world.turn().undecoded == 2, "a field that does not fit its column is no value that is none"
+        runtime.topic.append(value)
+    assert runtime.turn().undecoded == 2, "a field that does not fit its column is no value that is none"
     for value in (b'{"n": 2}', b"null", None):
-        world.topic.append(value)
-    assert world.turn().undecoded == 3, "also where Arrow's own parser reads them all at once"
-    assert world.columns()["n"] == [1, None, None, None, None, 2, None, None]
+        runtime.topic.append(value)
+    assert runtime.turn().undecoded == 3, "also where Arrow's own parser reads them all at once"
+    assert runtime.columns()["n"] == [1, None, None, None, None, 2, None, None]

@@ -7,7 +7,7 @@ from tests.tools.folders import DATA, FOLDER, TOPIC, build, segments, tree
 from braidlog import BrokerError, Log, StorageFault
 from braidlog.codec.batch.header import HEADER_BYTES, read_header, seal
 from braidlog.storage.state.partition_state import STATE_MAGIC, decode_image, encode_image
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.tools.findings import Finding, Kind, Severity
@@ -182,7 +182,7 @@ def test_an_index_that_lies_is_noticed_although_its_checksums_hold(disk: Simulat
 
 
 def test_a_checkpoint_that_lies_is_noticed_although_its_checksum_holds(disk: SimulatedDisk) -> None:
-    pair = SlotPair(disk, FOLDER, "state", STATE_MAGIC)
+    pair = TwoCopyFile(disk, FOLDER, "state", STATE_MAGIC)
     image = decode_image(pair.load()[0].payload)
     image.producers[0].batches.pop()
     pair.save(encode_image(image))

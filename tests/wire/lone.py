@@ -11,7 +11,7 @@ from braidlog.wire.contract import NEED_DATA
 def check_lone(open_connection: Callable[[], Any], data: bytes) -> bool:
     """Whether `data` is read by the short way: then as by the long one. If not, nothing has changed."""
     lone, other = open_connection(), open_connection()
-    found = lone.lone_request(data)
+    found = lone.single_frame(data)
     if found is None:
         lone.receive(data)
     other.receive(data)

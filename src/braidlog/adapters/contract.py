@@ -19,7 +19,7 @@ class Connection(Protocol):
 
     def respond(self, request: Any, answer: Any) -> Output: ...  # noqa: ANN401
 
-    def lone_request(self, data: bytes) -> Any | None:  # noqa: ANN401
+    def single_frame(self, data: bytes) -> Any | None:  # noqa: ANN401
         """Return the request if `data` is exactly one; None: call `receive`. A dialect may omit this method."""
         ...
 
@@ -100,7 +100,7 @@ class Conversation(Protocol):
         """
         ...
 
-    def judge(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> Coroutine[Any, Any, bool]:
+    def verify_proof(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> Coroutine[Any, Any, bool]:
         """As `prove`, for a proof that is not a token: `holds` checks it when its turn comes."""
         ...
 
@@ -123,7 +123,7 @@ class Conversation(Protocol):
         """
         ...
 
-    def answer_in_any_order(self) -> None:
+    def respond_in_any_order(self) -> None:
         """Allow answers in any order from this request on, the first that waits: the client matches them by id."""
         ...
 
@@ -131,7 +131,7 @@ class Conversation(Protocol):
         """End the long polls of these open requests: they answer with what they have."""
         ...
 
-    def others_answered(self) -> Awaitable[None]:
+    def on_other_responses(self) -> Awaitable[None]:
         """Wait until no other request of this client is open."""
         ...
 

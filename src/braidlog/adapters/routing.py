@@ -19,7 +19,7 @@ from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.forwarding import Call
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authorization import Kind, NotAuthorizedError, Operation
 
 T = TypeVar("T")
@@ -32,13 +32,13 @@ SECONDS_MAX: Final = 300.0
 class Deadline:
     """Of one request: all its items share it."""
 
-    def __init__(self, world: World, timeout_ms: int = 0) -> None:
-        self._world = world
-        self._until = world.monotonic() + (min(timeout_ms / 1000, SECONDS_MAX) if timeout_ms > 0 else SECONDS_USUAL)
+    def __init__(self, runtime: Runtime, timeout_ms: int = 0) -> None:
+        self._runtime = runtime
+        self._until = runtime.monotonic() + (min(timeout_ms / 1000, SECONDS_MAX) if timeout_ms > 0 else SECONDS_USUAL)
 
     async def of(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`. `BrokerError` TIMED_OUT: the time is over, and what became of it may be unknown."""
-        return await self._world.within(self._until - self._world.monotonic(), work)
+        return await self._runtime.within(self._until - self._runtime.monotonic(), work)
 
 
 Handler = Callable[..., Any]
@@ -176,7 +176,7 @@ class RoutedAdapter:
     ) -> Any:  # noqa: ANN401
         with acting(actor, self.operation(request), is_told=route.is_told):
             bounds = route.is_bounded and not self.has_deadlines(request)
-            answer = await (Deadline(self._services.world).of(serving) if bounds else serving)
+            answer = await (Deadline(self._services.runtime).of(serving) if bounds else serving)
         self._tell_of(actor, route, request)
         return answer
 
@@ -260,7 +260,7 @@ class ForwardingAdapter(RoutedAdapter):
         """Return whether a request is forwarded if another node serves it."""
         return self._forwarding.calls is not None
 
-    def hands_on(self, request: Any, error: ElsewhereError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
+    def should_forward(self, request: Any, error: ElsewhereError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
         """Return whether a request rejected with this error is forwarded; not if clients find the other node
         themselves.
         """
@@ -281,7 +281,7 @@ class ForwardingAdapter(RoutedAdapter):
         try:
             served = super().serve(route, conversation, request)
         except ElsewhereError as error:
-            if not self.hands_on(request, error):
+            if not self.should_forward(request, error):
                 raise
             return self._forward(route, conversation, request, error.with_traceback(None))
         is_waiting = type(served) is CoroutineType
@@ -297,7 +297,7 @@ class ForwardingAdapter(RoutedAdapter):
         try:
             return await serving
         except ElsewhereError as error:
-            if not self.hands_on(request, error):
+            if not self.should_forward(request, error):
                 raise
             refusal = error.with_traceback(None)
         return await self._forward(route, conversation, request, refusal)

@@ -6,9 +6,9 @@ from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.fetch.fetch import Fetch
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.append import Append
 from braidlog.security.authorization import Authorize
 
@@ -16,7 +16,7 @@ from braidlog.security.authorization import Authorize
 class CommonServices(msgspec.Struct, frozen=True):
     """Those of every dialect: who may do what, and which node does what."""
 
-    world: World
+    runtime: Runtime
     authorize: Authorize
     routing: Routing
     coordinators: Coordinators
@@ -26,7 +26,7 @@ class CommonServices(msgspec.Struct, frozen=True):
 class LogServices(CommonServices, frozen=True):
     """Those of a dialect with topics."""
 
-    hosting: Hosting
+    hosting: PartitionRegistry
     topics: Topics
     append: Append
     fetch: Fetch

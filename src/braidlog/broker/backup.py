@@ -12,10 +12,10 @@ from typing import Final
 from braidlog.broker.keys.key_service import KeyValue
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_cut, make_room, write_listing
+from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_snapshot, make_room, write_listing
 
 log = logging.getLogger("braidlog.broker")
 
@@ -23,18 +23,18 @@ KEY_VALUE_FOLDER: Final = "kv"
 _CUT = "the cut"
 
 
-class Cuts:
+class Snapshots:
     """The use case."""
 
-    def __init__(self, folder: DataFolder, keyvalue: KeyValue, metadata: Metadata, world: World) -> None:
+    def __init__(self, folder: DataFolder, keyvalue: KeyValue, metadata: Metadata, runtime: Runtime) -> None:
         self._folder = folder
         self._keyvalue = keyvalue
         self._metadata = metadata
-        self._world = world
-        self._turns = Turns(world)
-        drop_cut(folder.disk, folder.path)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
+        drop_snapshot(folder.disk, folder.path)
 
-    async def take(self) -> str:
+    async def create(self) -> str:
         """The folder of a new cut, in the data folder. Whoever copies it says `drop` then."""
         if not self._metadata.is_alone:
             raise BrokerError(
@@ -44,29 +44,29 @@ class Cuts:
                 "all nodes, copy their folders and bring them back with `braid cluster recover`",
             )
         disk, path = self._folder.disk, self._folder.path
-        async with self._turns.take(_CUT):
+        async with self._turns.acquire(_CUT):
             try:
-                await self._world.blocking(lambda: make_room(disk, path))
+                await self._runtime.blocking(lambda: make_room(disk, path))
                 cutting = Cutting(disk, path, self._folder.pool)
-                now_ms = self._world.now_ms()
-                await self._world.blocking(lambda: cutting.prepare(now_ms))
+                now_ms = self._runtime.now_ms()
+                await self._runtime.blocking(lambda: cutting.prepare(now_ms))
                 files = self._cut(cutting)
-                return await self._world.blocking(lambda: write_listing(disk, path, files))
+                return await self._runtime.blocking(lambda: write_listing(disk, path, files))
             except StorageFault as fault:  # of the cut: nothing that is in use has changed
                 raise BrokerError(Reason.UNAVAILABLE, f"no cut can be taken: {fault}") from fault
 
     def _cut(self, cutting: Cutting) -> list[CutFile]:
         """In one turn of the loop: nothing is appended meanwhile."""
-        began = self._world.monotonic()
+        began = self._runtime.monotonic()
         store = self._keyvalue.store
         cutting.take_topics()
         with store.wal.held_still():
             cutting.take_keys(KEY_VALUE_FOLDER)
-        milliseconds = (self._world.monotonic() - began) * 1000
+        milliseconds = (self._runtime.monotonic() - began) * 1000
         log.info("a cut of %d files for a back-up, taken in %.1f ms", len(cutting.files), milliseconds)
         return cutting.files
 
     async def drop(self) -> None:
         """It was copied, or nobody wants it."""
-        async with self._turns.take(_CUT):
-            await self._world.blocking(lambda: drop_cut(self._folder.disk, self._folder.path))
+        async with self._turns.acquire(_CUT):
+            await self._runtime.blocking(lambda: drop_snapshot(self._folder.disk, self._folder.path))

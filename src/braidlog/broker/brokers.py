@@ -11,17 +11,17 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 
 class Brokers:
     """The use case."""
 
-    def __init__(self, metadata: Metadata, world: World, node: str) -> None:
+    def __init__(self, metadata: Metadata, runtime: Runtime, node: str) -> None:
         self._metadata = metadata
-        self._world = world
+        self._runtime = runtime
         self._seen_ms: dict[int, int] = {}
-        self._started_ms = world.now_ms()
+        self._started_ms = runtime.now_ms()
         self._fenced: set[int] = set()
         self._silent: set[int] = set()
         """Fenced for that alone: their next word ends it."""
@@ -44,7 +44,7 @@ class Brokers:
         self._note_sign_of_life(number)
 
     def _note_sign_of_life(self, number: int) -> None:
-        self._seen_ms[number] = self._world.now_ms()
+        self._seen_ms[number] = self._runtime.now_ms()
         self._silent.discard(number)
 
     def fence(self, number: int) -> None:
@@ -64,7 +64,7 @@ class Brokers:
 
     def fence_silent(self, timeout_ms: int) -> int:
         """Fence brokers without a heartbeat for so long; return how many. Nodes of a cluster watch each other."""
-        since = self._world.now_ms() - timeout_ms
+        since = self._runtime.now_ms() - timeout_ms
         others = {*self.numbers()} - {self.own_number, *self._nodes}
         late = {number for number in others if self._seen_ms.get(number, self._started_ms) < since}
         found = late - {*self.fenced}

@@ -21,7 +21,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting import node_report as r
 from braidlog.model.reporting.node_report import NodeDescription
 from braidlog.model.runtime.cooperative import Pace
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.replication.assignment import Assignment
 
 EVENTS_TOLD: Final = 200
@@ -66,7 +66,7 @@ class _Counts:
 
 
 async def cluster_report(
-    metadata: Metadata, routing: Routing, hosting: Hosting, forwarding: Forwarding, etcd: r.EtcdReport
+    metadata: Metadata, routing: Routing, hosting: PartitionRegistry, forwarding: Forwarding, etcd: r.EtcdReport
 ) -> r.ClusterReport:
     counts, pace = _Counts(routing.own_number), Pace()
     for topic in list(metadata.image.topics.values()):
@@ -117,7 +117,7 @@ def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) ->
     )
 
 
-async def _behind(hosting: Hosting) -> Counter[str]:
+async def _behind(hosting: PartitionRegistry) -> Counter[str]:
     """How many records each follower lacks, of the partitions led here; of one that has not asked yet nothing is known."""
     found: Counter[str] = Counter()
     pace = Pace()

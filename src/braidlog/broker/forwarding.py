@@ -23,7 +23,7 @@ from braidlog.model.errors import (
     Reason,
     is_elsewhere,
 )
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 T = TypeVar("T")
 
@@ -86,10 +86,12 @@ class Calls(Protocol):
 class Forwarding:
     """Of one node to the others."""
 
-    def __init__(self, routing: Routing, world: World, calls: Calls | None = None, spawn: Spawn | None = None) -> None:
+    def __init__(
+        self, routing: Routing, runtime: Runtime, calls: Calls | None = None, spawn: Spawn | None = None
+    ) -> None:
         """`calls` and `spawn` are None on a node that is alone."""
         self._routing = routing
-        self._world = world
+        self._runtime = runtime
         self.calls = calls
         self.ways: dict[str, Calls] = {}
         """Of what travels by another way: what is called → how."""
@@ -129,7 +131,7 @@ class Forwarding:
     async def forward(self, call: Call, refusal: ElsewhereError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
         node is this one by now."""
-        until = self._world.monotonic() + HOLD_SECONDS
+        until = self._runtime.monotonic() + HOLD_SECONDS
         pause = LOOK_SECONDS
         while True:
             node = self.serving(refusal)
@@ -139,17 +141,17 @@ class Forwarding:
                 if node is not None:
                     return await self.ask(node, call)
             except NothingDoneError as error:
-                is_late = self._world.monotonic() >= until
+                is_late = self._runtime.monotonic() >= until
                 if error.reason not in _ASK_AGAIN or self._is_absent(call, refusal, error, is_late=is_late):
                     raise BrokerError(error.reason, str(error)) from None
                 if is_late:
-                    raise self._nobody(call, refusal, str(error)) from None
+                    raise self._no_target(call, refusal, str(error)) from None
             except BrokerError as error:
                 if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
                     raise
-            if self._world.monotonic() >= until:
-                raise self._nobody(call, refusal, "it is away")
-            await self._world.wakeup(owed=call.changes).wait(pause)
+            if self._runtime.monotonic() >= until:
+                raise self._no_target(call, refusal, "it is away")
+            await self._runtime.wakeup(owed=call.changes).wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     def _is_absent(self, call: Call, refusal: ElsewhereError, error: BrokerError, *, is_late: bool) -> bool:
@@ -174,7 +176,7 @@ class Forwarding:
     ) -> list[T | BrokerError]:
         """What each gives within this time, or is refused with: begun in their order, all under way at once."""
         results: list[T | BrokerError | None] = [None] * len(works)
-        left, done = len(works), self._world.wakeup(owed=True)
+        left, done = len(works), self._runtime.wakeup(owed=True)
 
         async def run(at: int, work: Coroutine[Any, Any, T]) -> None:
             nonlocal left
@@ -209,7 +211,7 @@ class Forwarding:
             node = known.leader
         return node if node is not None and self._routing.is_live(node) else None
 
-    def _nobody(self, call: Call, refusal: ElsewhereError, why: str) -> BrokerError:
+    def _no_target(self, call: Call, refusal: ElsewhereError, why: str) -> BrokerError:
         why += "; nothing was done, try again" if call.changes else "; try again"
         if isinstance(refusal, NotCoordinatorError):
             text = f"the coordinator of shard {refusal.shard} cannot be asked: {why}"

@@ -11,7 +11,7 @@ from braidlog.model.runtime.cooperative import in_slices
 from braidlog.model.settings import UNLIMITED
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 
 def partition_report(hosted: Partition) -> PartitionReport:
@@ -37,7 +37,7 @@ async def lag_reports(groups: Groups, group: str) -> list[LagReport]:
 
 
 async def log_report(
-    hosting: Hosting,
+    hosting: PartitionRegistry,
     coordinators: Coordinators,
     topics: Collection[str],
     shown: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
@@ -57,7 +57,7 @@ async def log_report(
     return LogReport(partitions=partitions, lags=lags)
 
 
-def _report(hosting: Hosting, name: str, number: int) -> PartitionReport:
+def _report(hosting: PartitionRegistry, name: str, number: int) -> PartitionReport:
     try:
         return partition_report(hosting.partition(name, number))
     except StorageFault as fault:

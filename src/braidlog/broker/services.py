@@ -11,10 +11,10 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from braidlog.broker.backup import KEY_VALUE_FOLDER, Cuts
+from braidlog.broker.backup import KEY_VALUE_FOLDER, Snapshots
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.cluster_report import Describe, no_description
-from braidlog.broker.coordination.coordinator import Carrying, Making, Members
+from braidlog.broker.coordination.coordinator import CoordinatorFactory, Members, TransactionDeps
 from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.broker.coordination.group_settings import GroupSettings
 from braidlog.broker.coordination.marker_routing import RoutedMarkers
@@ -39,21 +39,21 @@ from braidlog.coordinator.event_streams import EventStreams
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.shards import STATE_TOPIC, Spawn
-from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.state_limits import StateUsage
 from braidlog.coordinator.transactions.markers import LocalMarkers
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.feed.feed_records import Watcher
 from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.kv.wal.local_store import LocalStore
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.fetch.fetch import Fetch
 from braidlog.partition.internal.internal_topic import open_metadata
 from braidlog.partition.key_log import TailFolder, keep_uncommitted
 from braidlog.partition.maintenance.delete_records import Trim
-from braidlog.partition.partition_registry import Hosting
-from braidlog.partition.produce.append import Append, DecompressionLimits, Intake, ProducerLimit
+from braidlog.partition.partition_registry import PartitionRegistry
+from braidlog.partition.produce.append import Append, DecompressionCheck, DecompressionLimits, ProducerLimit
 from braidlog.partition.produce.schema_check import SchemaCheck
 from braidlog.partition.reconciler import Reconciler
 from braidlog.security.authorization import Authorize, Operation
@@ -73,8 +73,8 @@ TAIL_FOLDER = "kv-tails"
 class Services(msgspec.Struct, frozen=True):
     """All services of a node. Who wires them gives each adapter the ones it uses."""
 
-    world: World
-    hosting: Hosting
+    runtime: Runtime
+    hosting: PartitionRegistry
     topics: Topics
     topic_leaders: TopicLeaders
     placement: Placement
@@ -86,7 +86,7 @@ class Services(msgspec.Struct, frozen=True):
     replica_moves: ReplicaMoves
     replication_rate: ReplicationRate
     append: Append
-    intake: Intake
+    intake: DecompressionCheck
     fetch: Fetch
     coordinators: Coordinators
     streams: EventStreams
@@ -102,10 +102,10 @@ class Services(msgspec.Struct, frozen=True):
     key_counts: KeyCounts
     metadata: Metadata
     reconciler: Reconciler
-    holdings: Holdings
+    holdings: StateUsage
     group_settings: GroupSettings
     quota_changes: QuotaChanges
-    cuts: Cuts
+    cuts: Snapshots
     schema_log: SchemaLog
     describe: Describe
 
@@ -123,7 +123,7 @@ class NodeParts(NamedTuple):
     """What services are opened over: a node's metadata and partitions, and its way to the other nodes."""
 
     metadata: Metadata
-    hosting: Hosting
+    hosting: PartitionRegistry
     routing: Routing
     forwarding: Forwarding
     replication_rate: ReplicationRate
@@ -131,17 +131,17 @@ class NodeParts(NamedTuple):
     member_removed: Removed | None = None
 
 
-def lone_node(folder: DataFolder, world: World, node: str, spawn: Spawn) -> NodeParts:
+def lone_node(folder: DataFolder, runtime: Runtime, node: str, spawn: Spawn) -> NodeParts:
     """The parts of a node that keeps its metadata in its folder."""
-    metadata = Metadata(open_metadata(folder, world, node=node), world)
+    metadata = Metadata(open_metadata(folder, runtime, node=node), runtime)
     routing = Routing(metadata, node)
-    hosting, forwarding = Hosting(folder, node, world), Forwarding(routing, world)
+    hosting, forwarding = PartitionRegistry(folder, node, runtime), Forwarding(routing, runtime)
     return NodeParts(metadata, hosting, routing, forwarding, ReplicationRate(), spawn)
 
 
 def open_services(  # noqa: PLR0913 - all that a node is opened with
     folder: DataFolder,
-    world: World,
+    runtime: Runtime,
     parts: NodeParts,
     *,
     defaults: TopicSettings,
@@ -154,7 +154,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     consumer_groups: ConsumerGroupSettings | None = None,
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
-    holdings: Holdings | None = None,
+    holdings: StateUsage | None = None,
     quotas: Quotas | None = None,
     describe: Describe = no_description,
     stop_node: Callable[[], None] | None = None,
@@ -166,59 +166,59 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     metadata, hosting, routing, forwarding, replication_rate, spawn, member_removed = parts
     tails = tails_of(folder)
     before_release = {LOG_TOPIC: lambda number, log: keep_uncommitted(log, number, tails)}
-    reconciler = Reconciler(metadata, folder, hosting, world, before_release)
+    reconciler = Reconciler(metadata, folder, hosting, runtime, before_release)
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
-    holdings = holdings or Holdings()
-    producer_ids = ProducerIds(metadata, world)
-    topic_leaders = TopicLeaders(metadata, hosting, forwarding, world)
-    topics = Topics(reconciler, hosting, world, defaults, holdings, topic_leaders)
-    coordinators = Coordinators(routing, topics, world, spawn)
+    holdings = holdings or StateUsage()
+    producer_ids = ProducerIds(metadata, runtime)
+    topic_leaders = TopicLeaders(metadata, hosting, forwarding, runtime)
+    topics = Topics(reconciler, hosting, runtime, defaults, holdings, topic_leaders)
+    coordinators = Coordinators(routing, topics, runtime, spawn)
     transaction_checks = TransactionChecks(coordinators, forwarding)
-    local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
-    markers = RoutedMarkers(local_markers, routing, forwarding, world)
+    local_markers = LocalMarkers(hosting, runtime, coordinators.end_commits)
+    markers = RoutedMarkers(local_markers, routing, forwarding, runtime)
     group_settings = GroupSettings(metadata, consumer_groups or ConsumerGroupSettings())
     members = Members(member_metadata, rebalance_delay_ms, group_settings.settings_of, partial(_may_see, authorize))
-    carrying = Carrying(producer_ids, markers, transaction_checks.ask)
-    coordinators.begin(Making(hosting, metadata.topic_id, world, holdings, carrying, members))
-    hosting.listeners[STATE_TOPIC] = coordinators.led_anew
-    producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
-    fetch = Fetch(hosting, world, worker)
+    carrying = TransactionDeps(producer_ids, markers, transaction_checks.verify)
+    coordinators.begin(CoordinatorFactory(hosting, metadata.topic_id, runtime, holdings, carrying, members))
+    hosting.listeners[STATE_TOPIC] = coordinators.on_leadership_change
+    producers = ProducerLimit(hosting, runtime, holdings.limits.producers_max)
+    fetch = Fetch(hosting, runtime, worker)
     schemas = SchemaReader(hosting, fetch, forwarding)
-    append = Append(hosting, world, producers, transaction_checks.ask, SchemaCheck(SchemaIds(schemas, world)))
+    append = Append(hosting, runtime, producers, transaction_checks.verify, SchemaCheck(SchemaIds(schemas, runtime)))
     stream_snapshots = StreamSnapshots(coordinators, forwarding)
-    streams = EventStreams(hosting, append, fetch, stream_snapshots, world, holdings)
+    streams = EventStreams(hosting, append, fetch, stream_snapshots, runtime, holdings)
     for listener in (coordinators.topic_changed, streams.topic_changed):
         reconciler.when_changed(listener)
     reconciler.when_made(coordinators.topic_made)
-    placement = Placement(metadata, reconciler, hosting, world, stop_node)
-    keyvalue = KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident)
+    placement = Placement(metadata, reconciler, hosting, runtime, stop_node)
+    keyvalue = KeyValue(_store_in(folder, kv_settings, runtime), kv_settings, topics, runtime, resident=resident)
     return Services(
-        world=world,
+        runtime=runtime,
         hosting=hosting,
         topics=topics,
         topic_leaders=topic_leaders,
         placement=placement,
         configs=Configs(topics, placement),
-        trim=Trim(hosting, world),
-        brokers=Brokers(metadata, world, hosting.node),
+        trim=Trim(hosting, runtime),
+        brokers=Brokers(metadata, runtime, hosting.node),
         routing=routing,
         forwarding=forwarding,
         replica_moves=ReplicaMoves(metadata, reconciler, routing, member_removed),
         replication_rate=replication_rate,
         append=append,
-        intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
+        intake=DecompressionCheck(hosting, runtime, worker, decompression or DecompressionLimits()),
         fetch=fetch,
         coordinators=coordinators,
         streams=streams,
         stream_snapshots=stream_snapshots,
         producer_ids=producer_ids,
-        producer_names=ProducerNames(coordinators, forwarding, world),
+        producer_names=ProducerNames(coordinators, forwarding, runtime),
         transaction_checks=transaction_checks,
         markers=markers,
         authorize=authorize,
         rules=Rules(metadata, authorize),
-        users=Users(metadata, world, users),
+        users=Users(metadata, runtime, users),
         keyvalue=keyvalue,
         key_counts=KeyCounts(keyvalue, routing, forwarding),
         metadata=metadata,
@@ -226,8 +226,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
-        cuts=Cuts(folder, keyvalue, metadata, world),
-        schema_log=SchemaLog(schemas, hosting, topics, append, forwarding, world),
+        cuts=Snapshots(folder, keyvalue, metadata, runtime),
+        schema_log=SchemaLog(schemas, hosting, topics, append, forwarding, runtime),
         describe=describe,
     )
 
@@ -241,10 +241,12 @@ def _may_see(authorize: Authorize, principal: str, topic: str) -> bool:
     return authorize.is_allowed(principal, Operation.DESCRIBE, topic)
 
 
-def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Watcher | None], LocalStore]:
+def _store_in(
+    folder: DataFolder, settings: KeyValueSettings, runtime: Runtime
+) -> Callable[[Watcher | None], LocalStore]:
     path, node = join(folder.path, KEY_VALUE_FOLDER), bytes.fromhex(folder.identity.folder_id)
 
     def open_store(watcher: Watcher | None) -> LocalStore:
-        return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, watcher=watcher)
+        return LocalStore(folder.disk, path, node, settings, now_ms=runtime.now_ms(), syncer=runtime, watcher=watcher)
 
     return open_store

@@ -14,9 +14,9 @@ from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.cluster.replica_placement import live
 from braidlog.coordinator.state_limits import NODE
 from braidlog.model.errors import BrokerError
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 CALL: Final = "leads"
 SERVED_SECONDS_MAX: Final = 5.0
@@ -30,12 +30,14 @@ Led = tuple[str, int]
 class TopicLeaders:
     """`await wait(name)` before a client is sent to a leader."""
 
-    def __init__(self, metadata: Metadata, hosting: Hosting, forwarding: Forwarding, world: World) -> None:
+    def __init__(
+        self, metadata: Metadata, hosting: PartitionRegistry, forwarding: Forwarding, runtime: Runtime
+    ) -> None:
         self._metadata = metadata
         self._hosting = hosting
         self._forwarding = forwarding
-        self._world = world
-        forwarding.answers[CALL] = self.answer
+        self._runtime = runtime
+        forwarding.answers[CALL] = self.handle_call
 
     async def wait(self, name: str, *, followers: bool = False) -> None:
         """Return when each partition of a topic has a leader that serves it, or when `SERVED_SECONDS_MAX` are over.
@@ -44,12 +46,12 @@ class TopicLeaders:
         """
         if self._forwarding.calls is not None:
             with contextlib.suppress(BrokerError):
-                await self._world.within(SERVED_SECONDS_MAX, self._wait(name, followers=followers))
+                await self._runtime.within(SERVED_SECONDS_MAX, self._wait(name, followers=followers))
 
     async def _wait(self, name: str, *, followers: bool) -> None:
         pause = LOOK_SECONDS
         while not await self._is_served(name, followers=followers):
-            await self._world.wakeup().wait(pause)
+            await self._runtime.wakeup().wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     async def _is_served(self, name: str, *, followers: bool) -> bool:
@@ -73,7 +75,7 @@ class TopicLeaders:
         except BrokerError:
             return False
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle_call(self, body: bytes) -> bytes:
         """What another node asks of this one; empty: it does not serve them yet."""
         return b"1" if self._leads(read_asked(body, tuple[str, int])) else b""
 

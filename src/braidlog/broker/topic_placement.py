@@ -12,10 +12,10 @@ from braidlog.cluster.metadata.image_checks import FOLLOWERS_PER_TOPIC_MAX
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting, refuse_internal
+from braidlog.partition.partition_registry import PartitionRegistry, refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.messages import ExpireExternal, SetExternalInSync
 
@@ -27,15 +27,15 @@ class Placement:
         self,
         metadata: Metadata,
         reconciler: Reconciler,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         stop_node: Callable[[], None] | None = None,
     ) -> None:
         """`stop_node`: asks a node of a cluster to stop."""
         self._metadata = metadata
         self._reconciler = reconciler
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._stop_node = stop_node
 
     def leave_cluster(self) -> None:
@@ -94,7 +94,7 @@ class Placement:
             self._check_follower(node, followers)
             await self.set_followers(name, sorted([*followers, node]), hosted.replicas.min_in_sync)
         else:
-            hosted.tell(SetExternalInSync(node, in_sync))
+            hosted.step(SetExternalInSync(node, in_sync))
 
     def _check_follower(self, node: str, followers: list[str]) -> None:
         if not 1 <= len(node) <= NAME_CHARS_MAX or node == self.node:
@@ -126,7 +126,7 @@ class Placement:
         for hosted in self._hosting.opened():
             if self._hosting.topics[hosted.topic].observers:
                 before = hosted.replicas.in_sync
-                hosted.tell(ExpireExternal(lag_ms_max))
+                hosted.step(ExpireExternal(lag_ms_max))
                 after = hosted.replicas.in_sync
                 expired += [(hosted, node) for node in before if node not in after]
         return expired

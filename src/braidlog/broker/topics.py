@@ -18,15 +18,15 @@ from braidlog.cluster.metadata.events import AddPartitions, AlterTopic, CreateTo
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.cluster.metadata.topic_state import Topic
-from braidlog.cluster.replica_placement import MIN_IN_SYNC, live, place, wanted
-from braidlog.coordinator.state_limits import NODE, Holdings
+from braidlog.cluster.replica_placement import MIN_IN_SYNC, live, place, replica_count
+from braidlog.coordinator.state_limits import NODE, StateUsage
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import PUBLISHED, Hosting, is_hidden, refuse_internal
+from braidlog.partition.partition_registry import PUBLISHED, PartitionRegistry, is_hidden, refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Nodes
 from braidlog.security.quotas import Buckets
@@ -54,16 +54,16 @@ class Topics:
     def __init__(
         self,
         reconciler: Reconciler,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         defaults: TopicSettings,
-        holdings: Holdings | None = None,
+        holdings: StateUsage | None = None,
         leaders: TopicLeaders | None = None,
     ) -> None:
         self._reconciler = reconciler
         self._leaders = leaders
-        self._world = world
-        self._holdings = holdings or Holdings()
+        self._runtime = runtime
+        self._holdings = holdings or StateUsage()
         self._rates: Buckets[str] = Buckets()
         """How fast each principal may have topics made by using them."""
         self._being_made: set[str] = set()
@@ -107,13 +107,15 @@ class Topics:
             places = self._places(image, name, range(min(partitions, PARTITIONS_PER_TOPIC_MAX)), placed)
             replicas = (self.hosting.node,) if places else dict.fromkeys((self.hosting.node, *followers))
             counts_places = placed.nodes or not places or name.startswith(INTERNAL_PREFIX)
-            factor = min(map(len, places), default=0) if counts_places else wanted(image.cluster, placed.replicas)
+            factor = (
+                min(map(len, places), default=0) if counts_places else replica_count(image.cluster, placed.replicas)
+            )
             created = CreateTopic(
                 topic=name,
                 topic_id=topic_id,
                 partitions=partitions,
                 settings=settings,
-                created_ms=self._world.now_ms(),
+                created_ms=self._runtime.now_ms(),
                 replicas=tuple(replicas),
                 min_in_sync=min(MIN_IN_SYNC, factor or 1) if min_in_sync is None else min_in_sync,
                 created_by=by,
@@ -185,7 +187,7 @@ class Topics:
             self._being_made.discard(name)
 
     def _check_rate(self, name: str, by: str) -> None:
-        limits, now = self._holdings.limits, self._world.monotonic()
+        limits, now = self._holdings.limits, self._runtime.monotonic()
         seconds = self._rates.get(by, limits.topics_per_second, now, limits.topics_burst).take_whole(now)
         if seconds:
             raise BrokerError(
@@ -263,7 +265,7 @@ class Topics:
     async def _delete(self, name: str, topic_id: str | None = None) -> None:
         def decide(image: Image) -> list[Event]:
             found = image.topic(name, topic_id)
-            return [DeleteTopic(topic=name, topic_id=found.topic_id, deleted_ms=self._world.now_ms())]
+            return [DeleteTopic(topic=name, topic_id=found.topic_id, deleted_ms=self._runtime.now_ms())]
 
         await self._reconciler.change(name, decide)
 

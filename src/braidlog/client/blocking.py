@@ -156,8 +156,8 @@ class Admin(Facade[aio_admin.Admin]):
     delete_offsets = blocking(aio_admin.Admin.delete_offsets)
     log_folders = blocking(aio_admin.Admin.log_folders)
     describe_node = blocking(aio_admin.Admin.describe_node)
-    take_cut = blocking(aio_admin.Admin.take_cut)
-    drop_cut = blocking(aio_admin.Admin.drop_cut)
+    create_snapshot = blocking(aio_admin.Admin.create_snapshot)
+    drop_snapshot = blocking(aio_admin.Admin.drop_snapshot)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

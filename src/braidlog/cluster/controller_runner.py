@@ -11,7 +11,7 @@ from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.cluster.metadata.proposals import write_entry
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.control.controller import (
     Applied,
     Controller,
@@ -66,9 +66,9 @@ class NodeController:
     each lost lease.
     """
 
-    def __init__(self, number: int, metadata: Metadata, world: World, spawn: Spawn) -> None:
+    def __init__(self, number: int, metadata: Metadata, runtime: Runtime, spawn: Spawn) -> None:
         self._metadata = metadata
-        self._world = world
+        self._runtime = runtime
         self._spawn = spawn
         self._views = Views()
         self._controller = Controller(node=number)
@@ -85,17 +85,17 @@ class NodeController:
 
     async def run(self) -> None:
         while True:
-            await self._world.wakeup().wait(TICK_SECONDS)
+            await self._runtime.wakeup().wait(TICK_SECONDS)
             self._tell(Tick())
 
     async def written(self, seconds_max: float) -> None:
         """Wait until no proposal is in flight, or until the time limit."""
-        until = self._world.monotonic() + seconds_max
-        while self._writing and self._world.monotonic() < until:
-            await self._world.wakeup().wait(TICK_SECONDS / 5)
+        until = self._runtime.monotonic() + seconds_max
+        while self._writing and self._runtime.monotonic() < until:
+            await self._runtime.wakeup().wait(TICK_SECONDS / 5)
 
     def _tell(self, message: ControllerMessage) -> None:
-        now_ms = int(self._world.monotonic() * 1000)
+        now_ms = int(self._runtime.monotonic() * 1000)
         self._controller, proposal = step(self._controller, message, now_ms)
         if proposal is not None:
             self._writing += 1

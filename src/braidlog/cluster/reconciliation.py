@@ -28,7 +28,7 @@ class Remove(NamedTuple):
     meta: TopicMeta
 
 
-class SetAside(NamedTuple):
+class Quarantined(NamedTuple):
     """Quarantine the folder of a topic that the image does not know."""
 
     meta: TopicMeta
@@ -93,7 +93,7 @@ class Follow(NamedTuple):
     number: int
 
 
-Action = Close | Remove | SetAside | Make | Describe | Hold | Release | Remember | Open | Lead | Follow
+Action = Close | Remove | Quarantined | Make | Describe | Hold | Release | Remember | Open | Lead | Follow
 
 
 def reconcile(
@@ -115,7 +115,7 @@ def reconcile(
             yield Close(before)
     for name in looked_at:
         if (meta := metas.get(name)) is not None and not _is(image.topics.get(name), meta.topic_id):
-            yield Remove(meta) if may_remove(image, meta) else SetAside(meta)
+            yield Remove(meta) if may_remove(image, meta) else Quarantined(meta)
             del metas[name]
     for name in looked_at:
         if (topic := image.topics.get(name)) is not None:

@@ -14,10 +14,10 @@ from braidlog.cluster.metadata.events import Event, RegisterNode
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.control.incarnation import Life, remembered
 from braidlog.storage.files import Disk
-from braidlog.storage.two_copy_file import SlotPair, load_newest
+from braidlog.storage.two_copy_file import TwoCopyFile, load_newest
 
 MAGIC: Final = b"BRAIDRUN"
 START_IDS_MAX: Final = 64
@@ -39,7 +39,7 @@ class StartFile:
     """The files `starts.a` and `starts.b` of a data folder."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
-        self._slots = SlotPair(disk, folder, "starts", MAGIC)
+        self._slots = TwoCopyFile(disk, folder, "starts", MAGIC)
 
     def load(self) -> Starts:
         """Load the record; empty if the folder never belonged to a cluster."""
@@ -81,10 +81,10 @@ class Registrar:
     """Call `register` at the start and whenever `is_fenced`; stop the node when `is_replaced`."""
 
     def __init__(
-        self, metadata: Metadata, world: World, file: StartFile, described: Description, new_id: Callable[[], str]
+        self, metadata: Metadata, runtime: Runtime, file: StartFile, described: Description, new_id: Callable[[], str]
     ) -> None:
         self._metadata = metadata
-        self._world = world
+        self._runtime = runtime
         self._file = file
         self._starts = file.load()
         self._described = described
@@ -100,7 +100,7 @@ class Registrar:
         self._is_registering = True
         if self.incarnation is not None and (pause := self._next_pause()):
             log.warning("node %d: registration delayed, fenced again, pause=%g s", self._described.number, pause)
-            await self._world.wakeup().wait(pause)
+            await self._runtime.wakeup().wait(pause)
         self._start_id = self._new_id()
         await self._keep(self._starts.asking(self._start_id))
         incarnation = await self._registered(tuple(damaged))
@@ -113,7 +113,7 @@ class Registrar:
         """Delay in seconds before the next registration. Each incarnation ends leaderships and shrinks in-sync sets,
         so flapping nodes are slowed down.
         """
-        last, self._fenced_at = self._fenced_at, self._world.monotonic()
+        last, self._fenced_at = self._fenced_at, self._runtime.monotonic()
         is_again = last is not None and self._fenced_at - last < FENCED_AGAIN_SECONDS
         self._pause = min(max(2 * self._pause, PAUSE_SECONDS), PAUSE_SECONDS_MAX) if is_again else 0.0
         return self._pause
@@ -130,17 +130,17 @@ class Registrar:
             found = self._metadata.seq + 1
             return [self._event(image, found, damaged)]
 
-        said = self._world.monotonic()
+        said = self._runtime.monotonic()
         while True:
             try:
                 await self._metadata.change(decide)
             except BrokerError as error:
                 if error.reason is not Reason.UNAVAILABLE:
                     raise
-                if self._world.monotonic() - said >= SAID_SECONDS:
-                    said = self._world.monotonic()
+                if self._runtime.monotonic() - said >= SAID_SECONDS:
+                    said = self._runtime.monotonic()
                     log.warning("node %d is not registered yet; retrying: %s", self._described.number, error)
-                await self._world.wakeup().wait(AGAIN_SECONDS)
+                await self._runtime.wakeup().wait(AGAIN_SECONDS)
             else:
                 return found
 
@@ -171,7 +171,7 @@ class Registrar:
         )
 
     async def _keep(self, starts: Starts) -> None:
-        await self._world.blocking(lambda: self._file.save(starts))
+        await self._runtime.blocking(lambda: self._file.save(starts))
         self._starts = starts
 
     @property

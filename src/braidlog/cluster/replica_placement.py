@@ -31,7 +31,7 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
     replica, so a partition may have fewer than `replicas`; `complete` adds them later. Internal topics use live nodes
     only.
     """
-    count, leading = wanted(known, replicas), live(known)
+    count, leading = replica_count(known, replicas), live(known)
     if not 1 <= count <= len(known.members):
         raise BrokerError(
             Reason.INVALID_SETTING, f"{count} replicas need {count} nodes, but {len(known.members)} are registered"
@@ -60,7 +60,7 @@ def complete(known: Membership, topic: str, number: int, held: Nodes, count: int
     return _filled(held, [node for node in circle if node in live(known)], racks, count)
 
 
-def wanted(known: Membership, replicas: int | None = None) -> int:
+def replica_count(known: Membership, replicas: int | None = None) -> int:
     """Return the desired number of replicas: the requested number, or the default."""
     return min(REPLICAS, len(known.members)) if replicas is None else replicas
 

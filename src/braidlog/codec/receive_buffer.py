@@ -64,10 +64,10 @@ class Inbox:
             return
         if type(held) is bytes:
             held = self._data = bytearray(memoryview(held)[self._position :])
-            self._begin_anew()
+            self._restart()
         elif self._position >= _COMPACT_BYTES:
             del self._data[: self._position]  # type: ignore[union-attr]  # a bytearray: the other kind was just turned into one
-            self._begin_anew()
+            self._restart()
         held += data
 
     def _feed_behind(self, data: Buffer) -> None:
@@ -84,7 +84,7 @@ class Inbox:
         """Join all bytes into one buffer."""
         rest = memoryview(self._data)[self._position :]
         self._data = bytearray().join((rest, *self._behind))
-        self._begin_anew()
+        self._restart()
         self._behind, self._behind_bytes, self._awaits_large = [], 0, False
 
     def _take_across(self, size: int) -> bytes:
@@ -103,7 +103,7 @@ class Inbox:
         self._searched, self._awaits_large = 0, False
         return b"".join(parts)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._searched = max(self._searched - self._position, 0)
         self._position = 0
 
@@ -133,7 +133,7 @@ class Inbox:
         if type(data) is not bytes:
             with memoryview(data) as view:
                 data = self._data = bytes(view[self._position :])
-            self._begin_anew()
+            self._restart()
         return data, self._position
 
     def skip(self, size: int) -> None:

@@ -116,7 +116,7 @@ class Feeds:
         async def lines() -> AsyncIterator[bytes]:
             self._listening += 1
             try:
-                async for found in self._while_there(source):
+                async for found in self._while_connected(source):
                     yield b": still here\n\n" if found is None else event(*found)
             except (ClientError, NodeError, TooManyReaders) as error:
                 yield event("fault", {"text": str(error)})
@@ -127,7 +127,7 @@ class Feeds:
 
         return Stream(lines())
 
-    async def _while_there(self, source: AsyncIterator[Event | None]) -> AsyncIterator[Event | None]:
+    async def _while_connected(self, source: AsyncIterator[Event | None]) -> AsyncIterator[Event | None]:
         """What comes of `source` as long as the node is there: nobody is kept waiting by one that stops."""
         gone = asyncio.ensure_future(self._node.gone.wait())
         try:

@@ -18,16 +18,16 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.batch.records_section import Row
 from braidlog.codec.murmur import partition_for_key
 from braidlog.coordinator.snapshot_store import Snapshot, StreamName
-from braidlog.coordinator.state_limits import NODE, Holdings
+from braidlog.coordinator.state_limits import NODE, StateUsage
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Header, Record
-from braidlog.model.runtime.cooperative import breathe
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.cooperative import yield_to_loop
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.fetch.fetch import CLIP_BYTES_MAX, Fetch
 from braidlog.partition.fetch.record_reader import HERE_RECORDS_MAX, Limits
 from braidlog.partition.opening import require_open
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.append import Acks, Append
 
 VERSION_HEADER = "aggregateVersion"
@@ -117,7 +117,7 @@ class _PartitionIndex:
             if cuts == self._cuts:
                 self.offset = max(self.offset, found.next_offset)
             if self.offset < hosted.end_offset:
-                await breathe()
+                await yield_to_loop()
 
     async def _take(self, data: bytes, fetch: Fetch) -> None:
         position, cuts = 0, self._cuts
@@ -180,14 +180,20 @@ class EventStreams:
     """Operations of event streams."""
 
     def __init__(
-        self, hosting: Hosting, append: Append, fetch: Fetch, snapshots: SnapshotStore, world: World, holdings: Holdings
+        self,
+        hosting: PartitionRegistry,
+        append: Append,
+        fetch: Fetch,
+        snapshots: SnapshotStore,
+        runtime: Runtime,
+        holdings: StateUsage,
     ) -> None:
         self._holdings = holdings
         self._hosting = hosting
         self._append = append
         self._fetch = fetch
         self._snapshots = snapshots
-        self._world = world
+        self._runtime = runtime
         self.count = 0
         """Number of known streams."""
         self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
@@ -210,7 +216,7 @@ class EventStreams:
             raise VersionConflict(topic, key, current=current, expected=expected)
         version = current + 1
         kept = (*(h for h in headers if h[0] != VERSION_HEADER), (VERSION_HEADER, str(version).encode()))
-        batch = encode_batch([value], keys=[key], headers=[kept], base_timestamp=self._world.now_ms())
+        batch = encode_batch([value], keys=[key], headers=[kept], base_timestamp=self._runtime.now_ms())
         # The write happens before the first wait, so no other append comes between check and write.
         appended = await self._append.acknowledge(self._append.write(topic, number, batch), acks=Acks.ALL)
         return StreamPosition(version, number, appended.base_offset)
@@ -228,7 +234,7 @@ class EventStreams:
     ) -> list[tuple[int, Record]]:
         """The committed events of a stream from a version on, as (version, record), unless retention removed them."""
         number, events = await self._locate(topic, key)
-        hosted = await require_open(self._hosting.partition(topic, number), self._hosting, self._world)
+        hosted = await require_open(self._hosting.partition(topic, number), self._hosting, self._runtime)
         first = bisect_left(events.versions, from_version)
         wanted = range(first, min(first + count_max, len(events.versions)))
         found: list[tuple[int, Record]] = []
@@ -241,7 +247,7 @@ class EventStreams:
             if offset in rows:
                 found.append((events.versions[place], Record(*rows[offset])))
             if place % READ_EVENTS == 0:
-                await breathe()
+                await yield_to_loop()
         return found
 
     async def _rows_at(self, batch: bytes, offset: int) -> dict[int, Row]:
@@ -263,7 +269,7 @@ class EventStreams:
                 hosted = self._hosting.partition(topic, number)
                 index = self._index(hosted, topic, meta.topic_id, number)
                 if index.offset < hosted.end_offset:
-                    await index.catch_up(await require_open(hosted, self._hosting, self._world), self._fetch)
+                    await index.catch_up(await require_open(hosted, self._hosting, self._runtime), self._fetch)
                     break
                 events = index.streams.get(key)
                 if events is not None:
@@ -280,7 +286,7 @@ class EventStreams:
         index = indexes.get(number)
         if index is None:
             index = indexes[number] = _PartitionIndex(hosted.start_offset, self._admit, self._dismiss)
-            hosted.when_cut(index.drop_above)
+            hosted.on_truncate(index.drop_above)
         return index
 
     def _admit(self, key: bytes, is_new: bool) -> None:  # noqa: FBT001 - called with an event's facts

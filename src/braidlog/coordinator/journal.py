@@ -16,7 +16,7 @@ from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.state_limits import Account
 from braidlog.model.errors import StorageFault
 from braidlog.model.runtime.cooperative import Pace, in_slices
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 Key = tuple[str | int, ...]
 Mark = NewType("Mark", int)
@@ -71,9 +71,9 @@ class JournalLog(Protocol):
 class Journal:
     """Keyed values over one log. A change is settled once it is durable in the log."""
 
-    def __init__(self, log: JournalLog, world: World) -> None:
+    def __init__(self, log: JournalLog, runtime: Runtime) -> None:
         self._log = log
-        self._world = world
+        self._runtime = runtime
         self.epoch = log.epoch
         """Grows whenever another node becomes coordinator of this state."""
         self._end = NOTHING
@@ -84,7 +84,7 @@ class Journal:
         batch = encode_batch(
             [None if value is None else _encode(value) for _, value in entries],
             keys=[_encode(key) for key, _ in entries],
-            base_timestamp=self._world.now_ms(),
+            base_timestamp=self._runtime.now_ms(),
         )
         self._end = Mark(self._log.append(batch))
         return self._end
@@ -106,7 +106,7 @@ class Journal:
     def is_settled(self, mark: Mark) -> bool:
         return self._log.is_durable(mark)
 
-    async def settled(self, *marks: Mark) -> None:
+    async def wait_committed(self, *marks: Mark) -> None:
         """Wait until these changes may be acted on and reported; raises if they cannot be settled."""
         await self._log.durable(max(marks, default=NOTHING))
 

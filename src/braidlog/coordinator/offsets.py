@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from braidlog.coordinator.journal import Key, Mark, Table, put_together
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
+from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.partition_registry import Hosting
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.partition_registry import PartitionRegistry
 
 METADATA_CHARS_MAX = 4096
 OFFSET_MAX = 2**63 - 1
@@ -50,25 +50,25 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """Operations of committed offsets."""
 
-    def __init__(self, table: Table, hosting: Hosting, world: World, holdings: Holdings, topic_id: TopicId) -> None:
+    def __init__(
+        self, table: Table, hosting: PartitionRegistry, runtime: Runtime, holdings: StateUsage, topic_id: TopicId
+    ) -> None:
         self._table = table
         self._topic_id = topic_id
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._holdings = holdings
         self._by_group: dict[str, dict[Place, Committed]] = {}
         orphaned = []
         for (group, topic, partition), committed in table.items():
             place = str(topic), int(partition)
             self._by_group.setdefault(str(group), {})[place] = committed
-            if not self._is_there(
-                place[0], committed
-            ):  # a crash came between the deletions of the topic and its commits
+            if not self._exists(place[0], committed):  # a crash came between the deletions of the topic and its commits
                 orphaned.append((str(group), *place))
         if orphaned:
             self._drop(orphaned)
 
-    def _is_there(self, topic: str, commit: Committed | Commit) -> bool:
+    def _exists(self, topic: str, commit: Committed | Commit) -> bool:
         """Whether the commit refers to the current topic of that name."""
         topic_id = self._topic_id(topic)
         return topic_id is not None and commit.topic_id in ("", topic_id)
@@ -83,14 +83,14 @@ class Offsets:
         self._check_room(group, commits)
         with self._holdings.admitted(StateKind.GROUPS, group, by):
             mark = self._put([(group, commit) for commit in commits])
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
 
     def put_staged(self, staged: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
         """Write the staged commits of transactions, (group, commit) each, and the entries `beside`, as one batch.
 
         They were checked when staged. Commits of deleted topics are dropped, even if a new topic has the name.
         """
-        return self._put([(group, commit) for group, commit in staged if self._is_there(commit.topic, commit)], beside)
+        return self._put([(group, commit) for group, commit in staged if self._exists(commit.topic, commit)], beside)
 
     def to_stage(self, commits: Iterable[Commit]) -> list[Commit]:
         """The commits with the ids of their topics."""
@@ -143,7 +143,7 @@ class Offsets:
 
     def _put(self, commits: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
         """Write journal and memory in one step."""
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         entries = [
             (
                 (group, c.topic, c.partition),
@@ -161,11 +161,11 @@ class Offsets:
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         place = topic, partition
         found = self._by_group.get(group, {}).get(place)
-        return found if found is not None and self._is_there(topic, found) else None
+        return found if found is not None and self._exists(topic, found) else None
 
     def of_group(self, group: str) -> dict[Place, Committed]:
         known = self._by_group.get(group, {})
-        return {place: committed for place, committed in known.items() if self._is_there(place[0], committed)}
+        return {place: committed for place, committed in known.items() if self._exists(place[0], committed)}
 
     def groups(self) -> set[str]:
         return set(self._by_group)
@@ -177,7 +177,7 @@ class Offsets:
 
     async def forget(self, group: str, topic: str | None = None) -> None:
         """Delete a group's commits, all or those of one topic."""
-        await self._table.journal.settled(self.drop_group(group, topic))
+        await self._table.journal.wait_committed(self.drop_group(group, topic))
 
     def drop_group(self, group: str, topic: str | None = None) -> Mark:
         """Like `forget` without the wait: durable when the returned mark is settled."""
@@ -191,7 +191,7 @@ class Offsets:
     async def topic_changed(self, topic: str) -> None:
         """Delete the commits of a deleted topic, so that a new topic of that name starts without commits."""
         if not self._hosting.exists(topic):
-            await self._table.journal.settled(self._drop(self._of_topic(topic)))
+            await self._table.journal.wait_committed(self._drop(self._of_topic(topic)))
 
     def _of_topic(self, topic: str) -> list[tuple[str, str, int]]:
         return [(group, t, p) for group, places in self._by_group.items() for t, p in places if t == topic]

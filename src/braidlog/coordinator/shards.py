@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from braidlog.codec.crc import crc32c
 from braidlog.coordinator.journal import JournalLog
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.stage_ids import PREFIX, read_stage_name
 
@@ -75,12 +75,12 @@ class Shards(Generic[C]):
         self,
         load: Callable[[int, JournalLog], Awaitable[C]],
         discard: Callable[[C], Coroutine[Any, Any, None]],
-        world: World,
+        runtime: Runtime,
         spawn: Spawn,
     ) -> None:
         self._load = load
         self._discard = discard
-        self._world = world
+        self._runtime = runtime
         self._spawn = spawn
         self._led: dict[int, _Shard[C]] = {}
 
@@ -89,11 +89,11 @@ class Shards(Generic[C]):
         known = self._led.get(number)
         if known is not None and known.log.epoch == led.epoch and known.log.is_led:
             return
-        self.let_go(number)
+        self.unload(number)
         shard = self._led[number] = _Shard(led)
         self._spawn(self._read(number, shard), f"read shard {number}")
 
-    def let_go(self, number: int) -> None:
+    def unload(self, number: int) -> None:
         """Release a shard that another node leads, or none."""
         known = self._led.pop(number, None)
         if known is not None:
@@ -121,7 +121,7 @@ class Shards(Generic[C]):
                     await self._discard(content)
                 break
             shard.tried()
-            await self._world.wakeup().wait(seconds)
+            await self._runtime.wakeup().wait(seconds)
         shard.tried()
 
     async def wait_read(self, number: int) -> None:
@@ -131,7 +131,7 @@ class Shards(Generic[C]):
         """
         shard = self._led.get(number)
         if shard is not None and shard.waiting is not None and shard.log.is_sole:
-            wakeup = self._world.wakeup()
+            wakeup = self._runtime.wakeup()
             shard.waiting.append(wakeup)
             await wakeup.wait(READ_SECONDS_MAX)
 
@@ -140,7 +140,7 @@ class Shards(Generic[C]):
         shard = self._led.get(number)
         return shard.content if shard is not None and shard.log.is_led else None
 
-    def of(self, number: int) -> C:
+    def shard(self, number: int) -> C:
         """The content of a shard; raises unless this node leads it and has loaded it."""
         shard = self._led.get(number)
         if shard is None or not shard.log.is_led:
@@ -155,7 +155,7 @@ class Shards(Generic[C]):
 
     def all_led(self) -> list[C]:
         """The contents of all shards that this node leads; raises while one is not loaded."""
-        return [self.of(number) for number, shard in self._led.items() if shard.log.is_led]
+        return [self.shard(number) for number, shard in self._led.items() if shard.log.is_led]
 
     def served(self) -> Iterator[C]:
         """The contents of the shards that this node serves."""

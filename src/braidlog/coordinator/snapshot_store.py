@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.offsets import TopicId
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
+from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.model.errors import BrokerError, Reason
 
 
@@ -47,7 +47,7 @@ def snapshot_name(key: Sequence[str | int]) -> str:
 class Snapshots:
     """Operations of snapshots."""
 
-    def __init__(self, table: Table, holdings: Holdings, topic_id: TopicId) -> None:
+    def __init__(self, table: Table, holdings: StateUsage, topic_id: TopicId) -> None:
         self._table = table
         self._holdings = holdings
         self._topic_id = topic_id
@@ -65,7 +65,7 @@ class Snapshots:
             kept = KeptSnapshot(snapshot.version, snapshot.payload, stream.topic_id)
             with self._holdings.admitted(StateKind.SNAPSHOTS, stream.counted_as, by):
                 mark = self._table.put(stream.topic, stream.key, value=kept)
-            await self._table.journal.settled(mark)
+            await self._table.journal.wait_committed(mark)
 
     def _check_topic(self, stream: StreamName) -> None:
         """Raise for a topic whose creation or deletion this node has not applied yet."""
@@ -75,4 +75,4 @@ class Snapshots:
     async def topic_changed(self, topic: str) -> None:
         current = self._topic_id(topic)
         outdated = [key for key, kept in self._table.items() if key[0] == topic and kept.topic_id != current]
-        await self._table.journal.settled(self._table.put_many([(key, None) for key in outdated]))
+        await self._table.journal.wait_committed(self._table.put_many([(key, None) for key in outdated]))

@@ -65,7 +65,7 @@ class StateLimits(msgspec.Struct, frozen=True):
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
     """A transactional id that is unused for this time is deleted; its producer id is never reused."""
 
-    def of(self, kind: StateKind) -> int:
+    def limit_of(self, kind: StateKind) -> int:
         found: int = getattr(self, f"{kind}_max")
         return found
 
@@ -75,7 +75,7 @@ class Held(msgspec.Struct):
     size_bytes: int = 0
 
 
-class Holdings:
+class StateUsage:
     """Counts one node's client state. With `is_shared`, principals are limited to their share."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Holdings:
         """Raise if a new item exceeds a limit; existing items pass."""
         if name in self._held[kind]:
             return
-        limit = self.limits.of(kind)
+        limit = self.limits.limit_of(kind)
         if self.used(kind) >= limit:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
@@ -175,7 +175,7 @@ class Holdings:
 class Account(NamedTuple):
     """How the entries of one table count: each holds bytes for the item that `name_of` derives from its key."""
 
-    holdings: Holdings
+    holdings: StateUsage
     kind: StateKind
     size_of: Callable[[Any], int] = lambda _: 0
     """Approximate size of a value, without the fixed cost of an entry."""

@@ -10,10 +10,10 @@ from typing import Final
 
 from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.opening import close_each, shared
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 log = logging.getLogger("braidlog.partition")
 
@@ -23,7 +23,7 @@ TOLD_AT_ONCE: Final = 2000
 """Partitions between two lines about how far a stop has come."""
 
 
-async def close_idle(hosting: Hosting, world: World) -> int:
+async def close_idle(hosting: PartitionRegistry, runtime: Runtime) -> int:
     """Close what nobody has used since the last call; returns how many. The node's own topics stay open."""
     idle = [each for each in hosting.opened() if not each.is_used and _may_close(each)]
     for hosted in hosting.opened():
@@ -33,7 +33,7 @@ async def close_idle(hosting: Hosting, world: World) -> int:
         unused = [each for each in idle[first : first + CLOSE_MAX] if not each.is_used and _may_close(each)]
         for hosted in unused:
             hosted.begin_close()
-        closed += sum(await shared(_finish_close, unused, world))
+        closed += sum(await shared(_finish_close, unused, runtime))
     if closed:
         log.info("%d partitions that nobody has used for a while were closed", closed)
     return closed
@@ -53,13 +53,13 @@ def _finish_close(partitions: Sequence[Partition]) -> int:
     return closed
 
 
-async def close_partitions(hosting: Hosting, world: World) -> list[StorageFault]:
+async def close_partitions(hosting: PartitionRegistry, runtime: Runtime) -> list[StorageFault]:
     """Close every partition that is open, for good; returns why some could not be closed cleanly."""
     faults: list[StorageFault] = []
     opened = [hosted for hosted in hosting.opened() if hosted.open_log is not None]
     for first in range(0, len(opened), TOLD_AT_ONCE):
         if len(opened) > TOLD_AT_ONCE:
             log.info("closing partitions: %d of %d are closed", first, len(opened))
-        for found in await shared(close_each, opened[first : first + TOLD_AT_ONCE], world):
+        for found in await shared(close_each, opened[first : first + TOLD_AT_ONCE], runtime):
             faults += found
     return faults

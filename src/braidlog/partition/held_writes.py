@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 
 HELD_SECONDS_MAX: Final = 60.0
 
@@ -24,8 +24,8 @@ class HeldWrites:
         for each in waiting:
             each.wake()
 
-    async def wait(self, world: World) -> None:
+    async def wait(self, runtime: Runtime) -> None:
         if self.is_holding:
-            wakeup = world.wakeup(owed=True)
+            wakeup = runtime.wakeup(owed=True)
             self._waiting += (wakeup,)
             await wakeup.wait(HELD_SECONDS_MAX)

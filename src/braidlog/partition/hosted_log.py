@@ -17,14 +17,14 @@ from braidlog.model.names import no_topic
 from braidlog.model.runtime.runtime import Wakeup
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.maintenance.log_maintenance import is_due
-from braidlog.partition.partition_context import PartitionNode
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.partition_context import PartitionContext
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication import follower_reads
 from braidlog.replication.messages import Assigned, Message
 from braidlog.replication.replica_state import Leader
 from braidlog.replication.replicas import Replicas, described
 from braidlog.storage.log.partition_log import FileSlice, PartitionLog
-from braidlog.storage.recovery.clean_shutdown import Rest
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition
 from braidlog.storage.recovery.damage import Damage
 from braidlog.storage.state.partition_state import EpochHistory
 
@@ -72,7 +72,9 @@ class HostedLog:
         "topic",
     )
 
-    def __init__(self, topic: str, number: int, log: PartitionLog | Rest, opener: Opener, node: PartitionNode) -> None:
+    def __init__(
+        self, topic: str, number: int, log: PartitionLog | ClosedPartition, opener: Opener, node: PartitionContext
+    ) -> None:
         self.topic = topic
         self.number = number
         self._held = log
@@ -90,7 +92,7 @@ class HostedLog:
         """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
         self._refusal: Reason | None = Reason.NOT_LEADER
         """Why consumers are not served here."""
-        self._replicated: ReplicatedPartition | None = None
+        self._replicated: ReplicaRunner | None = None
         """None while the log is closed: the only replica leads then."""
         self._waiting: set[Wakeup] = set()
         self._derived: list[Callable[[int], None]] = []
@@ -130,8 +132,8 @@ class HostedLog:
         with self._lock:
             self.is_used = True
             held, self._is_leaving = self._held, False
-            if isinstance(held, Rest):
-                self.require_there()
+            if isinstance(held, ClosedPartition):
+                self.require_hosted()
                 held = self._open(self.topic, self.number)
                 self._was_opened(held)
                 self._held = held
@@ -155,7 +157,7 @@ class HostedLog:
                 if log.upkeep.acquire(blocking=False):
                     try:
                         log.close()
-                        rest = log.rest()
+                        rest = log.closed_summary()
                     finally:
                         log.upkeep.release()
             finally:
@@ -182,7 +184,7 @@ class HostedLog:
         if (log := self.open_log) is not None:
             log.settings = settings
 
-    def require_there(self) -> None:
+    def require_hosted(self) -> None:
         if self.is_moved:
             raise NotLeaderError(self.topic, self.number, f"this node holds no replica of {self} any more")
         if self.is_gone:
@@ -201,18 +203,18 @@ class HostedLog:
     @property
     def size_bytes(self) -> int:
         held = self._held
-        return held.shape.size_bytes if isinstance(held, Rest) else held.size_bytes
+        return held.shape.size_bytes if isinstance(held, ClosedPartition) else held.size_bytes
 
     @property
     def segment_count(self) -> int:
         held = self._held
-        return held.shape.segments if isinstance(held, Rest) else len(held.segments)
+        return held.shape.segments if isinstance(held, ClosedPartition) else len(held.segments)
 
     @property
     def newest_timestamp_ms(self) -> int:
         """The largest time of all records; -1 without any."""
         held = self._held
-        if isinstance(held, Rest):
+        if isinstance(held, ClosedPartition):
             return held.shape.newest_ms
         return max((segment.max_timestamp_ms for segment in held.segments), default=-1)
 
@@ -235,17 +237,17 @@ class HostedLog:
     def is_due(self, settings: TopicSettings, now_ms: int) -> bool:
         """Whether upkeep may find something to do: in an open log always, in a closed one by what it says of itself."""
         held = self._held
-        return is_due(held.shape, settings, now_ms) if isinstance(held, Rest) else True
+        return is_due(held.shape, settings, now_ms) if isinstance(held, ClosedPartition) else True
 
     def epoch_at(self, offset: int) -> int:
         """The epoch of the leader that wrote an offset."""
         held = self._held
-        return (EpochHistory(list(held.epochs)) if isinstance(held, Rest) else held.state.epochs).at(offset)
+        return (EpochHistory(list(held.epochs)) if isinstance(held, ClosedPartition) else held.state.epochs).at(offset)
 
     def epochs(self) -> list[tuple[int, int]]:
         """Each leader's epoch and where it began."""
         held = self._held
-        return list(held.epochs) if isinstance(held, Rest) else held.image().epochs
+        return list(held.epochs) if isinstance(held, ClosedPartition) else held.image().epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Where `epoch` (or the largest below it) ended."""
@@ -276,7 +278,7 @@ class HostedLog:
     # -- its replica -----------------------------------------------------------------------------------------
 
     @property
-    def replicated(self) -> ReplicatedPartition:
+    def replicated(self) -> ReplicaRunner:
         """The replica; of a log that is open."""
         assert self._replicated is not None, f"the log of {self} is closed"
         return self._replicated
@@ -290,7 +292,7 @@ class HostedLog:
     @property
     def last_stable_offset(self) -> int:
         held = self._held
-        return self.high_watermark if isinstance(held, Rest) else held.stable_below(self.high_watermark)
+        return self.high_watermark if isinstance(held, ClosedPartition) else held.stable_below(self.high_watermark)
 
     @property
     def replicas(self) -> Replicas:
@@ -324,7 +326,7 @@ class HostedLog:
     # -- who may be served -----------------------------------------------------------------------------------
 
     def require_leader(self) -> None:
-        self.require_there()
+        self.require_hosted()
         if self.role is not Role.LEADER:
             raise NotLeaderError(self.topic, self.number, f"this node follows {self}, it does not lead it")
 
@@ -339,7 +341,7 @@ class HostedLog:
                 Reason.NOT_LEADER, f"this node knows of leader epoch {self.leader_epoch} of {self}, not yet of {epoch}"
             )
 
-    def require_settled(self) -> None:
+    def require_decided(self) -> None:
         if not self.is_settled:
             raise BrokerError(
                 Reason.OFFSET_NOT_AVAILABLE, f"the new leader of {self} does not know yet what is committed; ask again"
@@ -347,7 +349,7 @@ class HostedLog:
 
     def require_in_sync(self) -> None:
         """Refuse a consumer that does not insist on the leader, unless this replica may serve it."""
-        self.require_there()
+        self.require_hosted()
         if self._refusal is Reason.NOT_LEADER:
             raise NotLeaderError(
                 self.topic, self.number, f"this node neither leads {self} nor follows it in sync: read from its leader"
@@ -369,7 +371,7 @@ class HostedLog:
 
     # -- waiters for it to move ------------------------------------------------------------------------------
 
-    def when_cut(self, drop_above: Callable[[int], None]) -> None:
+    def on_truncate(self, drop_above: Callable[[int], None]) -> None:
         """Call it with an offset whenever the records from there on are taken back: what was made of them is void."""
         self._derived.append(drop_above)
 

@@ -18,13 +18,13 @@ from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated import salvage
 from braidlog.kv.replicated.checkpoints import Checkpoint, Part, read_record
 from braidlog.kv.replicated.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch
-from braidlog.kv.replicated.log_keyspace import DELETE_RETENTION_MS, Slot
+from braidlog.kv.replicated.log_keyspace import DELETE_RETENTION_MS, LogKeyspace
 from braidlog.kv.replicated.log_records import Origin, RecordBatch, SlotRecord
 from braidlog.kv.replicated.salvage import Verdict
 from braidlog.kv.replicated.salvage_files import keep_tail
 from braidlog.kv.replicated.slots import KEY_LOGS
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.partition.replica_runner import ReplicatedPartition
+from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication.messages import Await, Reach, ReadIndex
 from braidlog.storage.files import Disk
 from braidlog.storage.log.partition_log import PartitionLog
@@ -75,14 +75,14 @@ class SlotWriter(Protocol):
     def write(self, batch: RecordBatch, level: Level) -> None: ...
 
 
-class ReplicatedSlot:
+class KeyLog:
     """`follow` after each step of the replica; everything else as it is asked for. It is its slot's `SlotLog`."""
 
     def __init__(
         self,
         number: int,
         clock: HybridClock,
-        partition: ReplicatedPartition,
+        partition: ReplicaRunner,
         writer: SlotWriter,
         tails: TailFolder,
         settings: KeyValueSettings,
@@ -109,7 +109,7 @@ class ReplicatedSlot:
         """Why the state cannot be made from the log."""
         self.kept = 0
         """Tails that were kept since this was opened: there is something to send."""
-        self.slot = self._made_anew()
+        self.slot = self._rebuilt()
         self.made_anew = 0
         """How often the state was thrown away, and another begun."""
         self.hold_at: int | None = None
@@ -118,16 +118,16 @@ class ReplicatedSlot:
         # A follower answers reads of level ONE alone, which may be old: a watermark is worth no message of its own.
         partition.replica = partition.replica.now(is_watermark_urgent=False)
 
-    def _made_anew(self) -> Slot:
+    def _rebuilt(self) -> LogKeyspace:
         start, retention_ms = self._partition.log.start_offset, self._delete_retention_ms
-        return Slot(self._clock, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
+        return LogKeyspace(self._clock, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         watcher = self.slot.watcher
-        self.slot = self._made_anew()
+        self.slot = self._rebuilt()
         self.slot.watcher = watcher
         if watcher is not None:
-            watcher.began_anew()
+            watcher.restarted()
         self.is_whole = False
         self.made_anew += 1
 
@@ -142,15 +142,15 @@ class ReplicatedSlot:
         partition = self._partition
         return self.fault is None and self._led_epoch == partition.epoch and partition.is_leader
 
-    def follow(self, records_max: int = sys.maxsize) -> bool:
+    def apply_committed(self, records_max: int = sys.maxsize) -> bool:
         """The replica has taken a step: apply what may be applied now, at most so many records; return whether more is left."""
         replica, log = self._partition.replica, self._partition.log
         if self.slot.applied < log.start_offset:  # it was far behind: what it lacks is in the checkpoint
-            self._begin_anew()
+            self._restart()
         if not self._partition.is_leader:
             self._led_epoch = self.slot.checkpoint = None
             if self.slot.applied > replica.watermark:
-                self._begin_anew()  # it led, and is deposed: what it wrote last may be cut
+                self._restart()  # it led, and is deposed: what it wrote last may be cut
             end = replica.watermark if self.hold_at is None else min(replica.watermark, self.hold_at)
             return self._apply(log, end, records_max)
         if self._led_epoch == replica.epoch:
@@ -205,9 +205,9 @@ class ReplicatedSlot:
             return self.slot.applied + len(parts)
         return self._append(RecordBatch.of(parts, self.slot.latest_ms), Level.QUORUM)
 
-    def shadow(self) -> Slot:
+    def shadow(self) -> LogKeyspace:
         """A state of its own for whoever reads the log once more, from where it begins."""
-        return self._made_anew()
+        return self._rebuilt()
 
     def rows(self, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
         return rows_in(self._partition.log, start, end)
@@ -224,10 +224,10 @@ class ReplicatedSlot:
         is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
 
-    def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
+    def read(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
         """What a follower has; or the refusal."""
         try:
-            return self.slot.look(operation, now_ms)
+            return self.slot.read(operation, now_ms)
         except BrokerError as error:
             return error
 
@@ -262,7 +262,7 @@ class ReplicatedSlot:
             assert self._partition.log.end_offset == self.slot.applied, "what is applied is in the log"
             return None
         self._led_epoch = None
-        self._begin_anew()
+        self._restart()
         return BrokerError(
             Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may be written all the same"
         )
@@ -302,7 +302,7 @@ class ReplicatedSlot:
 
     # -- before a cut ------------------------------------------------------------------------------------------
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Beside the loop, before the log is removed from this node."""
         keep_uncommitted(self._partition.log, self.number, self._tails)
 

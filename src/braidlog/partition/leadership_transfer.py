@@ -14,7 +14,7 @@ from braidlog.partition.partition import Partition
 from braidlog.replication.replica_state import Follower
 
 
-class HandingOver:
+class LeadershipTransfer:
     """Ask `left` until nothing is."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting, NotOpened
+from braidlog.partition.partition_registry import NotOpened, PartitionRegistry
 
 log = logging.getLogger("braidlog.partition")
 
@@ -35,15 +35,17 @@ class Opened(NamedTuple):
         return f"{len(self.partitions)} partitions ({stopped})"
 
 
-async def shared(work: Callable[[Sequence[T]], R], items: Sequence[T], world: World) -> list[R]:
+async def shared(work: Callable[[Sequence[T]], R], items: Sequence[T], runtime: Runtime) -> list[R]:
     """The items in as many shares as there are openers, each on a thread."""
     shares = [items[first::OPENERS] for first in range(min(OPENERS, len(items)))]
-    under_way = [world.blocking(partial(work, share)) for share in shares]
+    under_way = [runtime.blocking(partial(work, share)) for share in shares]
     return [await each for each in under_way]
 
 
-async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *, at_rest: bool = False) -> Opened:
-    """Open these partitions; nobody finds them before they are handed to `Hosting.host`.
+async def open_beside(
+    places: Sequence[Place], hosting: PartitionRegistry, runtime: Runtime, *, at_rest: bool = False
+) -> Opened:
+    """Open these partitions; nobody finds them before they are handed to `PartitionRegistry.host`.
 
     With `at_rest`, those that were closed cleanly are not opened before they are used.
     """
@@ -57,50 +59,48 @@ async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *
                 opened.faults.append(NotOpened(topic.name, number, fault))
         return opened
 
-    done = await shared(work, places, world)
+    done = await shared(work, places, runtime)
     return Opened([each for part in done for each in part.partitions], [each for part in done for each in part.faults])
 
 
-async def retry(hosting: Hosting, world: World) -> list[Partition]:
+async def retry(hosting: PartitionRegistry, runtime: Runtime) -> list[Partition]:
     """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice. A copy that
     others have, and that nobody counts on, begins anew."""
-    await world.blocking(
-        partial(_begin_anew, hosting, [each for each in hosting.offline if hosting.may_begin_anew(*each)])
-    )
+    await runtime.blocking(partial(_restart, hosting, [each for each in hosting.offline if hosting.may_reset(*each)]))
     places = [(topic, number) for name, number in hosting.offline if (topic := hosting.topics.get(name)) is not None]
-    opened = await open_beside(places, hosting, world)
+    opened = await open_beside(places, hosting, runtime)
     found = [each for each in opened.partitions if (each.topic, each.number) in hosting.offline]
     hosting.host(found)
     for hosted in found:
         log.warning("%s could be opened now", hosted)
     deleted = [each for each in opened.partitions if each not in found]  # meanwhile
-    await shared(close_each, deleted, world)
+    await shared(close_each, deleted, runtime)
     return found
 
 
-def _begin_anew(hosting: Hosting, places: Iterable[tuple[str, int]]) -> None:
+def _restart(hosting: PartitionRegistry, places: Iterable[tuple[str, int]]) -> None:
     for name, number in places:
         try:
-            hosting.begin_anew(name, number)
+            hosting.reset_log(name, number)
         except StorageFault as fault:
             log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault says where
         else:
             log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
 
 
-async def wake(partitions: Iterable[Partition], hosting: Hosting, world: World) -> None:
+async def wake(partitions: Iterable[Partition], hosting: PartitionRegistry, runtime: Runtime) -> None:
     """Open those that are closed, before their logs are asked for. One that cannot be opened is offline from now on."""
     closed = [hosted for hosted in partitions if not hosted.is_open]
-    for faults in await shared(_reopen, closed, world):
+    for faults in await shared(_reopen, closed, runtime):
         for hosted, fault in faults:
             log.error("%s is offline: %s", hosted, fault)
             hosting.take_offline(hosted, fault)
 
 
-async def require_open(hosted: Partition, hosting: Hosting, world: World) -> Partition:
+async def require_open(hosted: Partition, hosting: PartitionRegistry, runtime: Runtime) -> Partition:
     """The partition with its log open, or why it cannot be."""
     if not hosted.is_open:
-        await wake([hosted], hosting, world)
+        await wake([hosted], hosting, runtime)
     return hosting.partition(hosted.topic, hosted.number)
 
 

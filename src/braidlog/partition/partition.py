@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 
 from braidlog.codec.batch.header import read_header
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted_log import HostedLog, Opener, Role
-from braidlog.partition.partition_context import Key, PartitionNode
-from braidlog.partition.replica_runner import Buffer, Marker, Persist, Produced, Refused, ReplicatedPartition
+from braidlog.partition.partition_context import Key, PartitionContext
+from braidlog.partition.replica_runner import Buffer, Marker, Persist, Produced, Refused, ReplicaRunner
 from braidlog.replication import external, follower_reads
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
@@ -28,7 +28,7 @@ from braidlog.replication.messages import (
     Complaint,
     Damaged,
     DeleteBelow,
-    EpochBegun,
+    EpochStarted,
     ExternalFetched,
     Fetch,
     Fetched,
@@ -53,7 +53,7 @@ from braidlog.replication.ready import (
 )
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.log.partition_log import Appended, PartitionLog
-from braidlog.storage.recovery.clean_shutdown import Rest
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition
 
 NOBODY = -1
 """The token of what nobody waits for."""
@@ -93,19 +93,19 @@ class Acknowledgement:
     def then_wake(self, wakeup: Wakeup | _Countdown) -> None:
         self._wakeup = wakeup
 
-    async def wait(self, world: World, seconds: float) -> Done | Failed | None:
+    async def wait(self, runtime: Runtime, seconds: float) -> Done | Failed | None:
         """None if the time ran out first: then nobody knows."""
         if self.outcome is None and seconds > 0:
-            self._wakeup = wakeup = world.wakeup(owed=True)
+            self._wakeup = wakeup = runtime.wakeup(owed=True)
             await wakeup.wait(seconds)
         return self.outcome
 
 
-async def settled_together(asked: Iterable[Acknowledgement], world: World, seconds: float) -> None:
+async def settled_together(asked: Iterable[Acknowledgement], runtime: Runtime, seconds: float) -> None:
     """Return when it is known of all what became of them, or the time has run out."""
     left = [each for each in asked if each.outcome is None]
     if left:
-        wakeup = world.wakeup(owed=True)
+        wakeup = runtime.wakeup(owed=True)
         countdown = _Countdown(len(left), wakeup)
         for each in left:
             each.then_wake(countdown)
@@ -136,8 +136,8 @@ class Partition(HostedLog):
         topic: str,
         topic_id: str,
         number: int,
-        held: PartitionLog | Rest,
-        node: PartitionNode,
+        held: PartitionLog | ClosedPartition,
+        node: PartitionContext,
         opener: Opener,
         *,
         resumes: Assigned | None = None,
@@ -158,7 +158,7 @@ class Partition(HostedLog):
         every change of the leader."""
         self._assigned = resumes
         if resumes is not None:
-            latest = held.epochs[-1][0] if isinstance(held, Rest) and held.epochs else 0
+            latest = held.epochs[-1][0] if isinstance(held, ClosedPartition) and held.epochs else 0
             latest = held.state.epochs.latest if isinstance(held, PartitionLog) else latest
             self.role, self._refusal = Role.LEADER, None
             self.leader_epoch = max(resumes.assignment.leader_epoch, latest)
@@ -175,7 +175,7 @@ class Partition(HostedLog):
 
     def _was_opened(self, log: PartitionLog) -> None:
         flush_on_ack = log.settings.flush is Flush.ACK
-        replicated = ReplicatedPartition(log, self.node.number, self, flush_on_ack=flush_on_ack, apart=self._apart)
+        replicated = ReplicaRunner(log, self.node.number, self, flush_on_ack=flush_on_ack, apart=self._apart)
         if self._assigned is not None:
             replicated.resume(self._assigned, self.leader_epoch)
         self._replicated = replicated
@@ -199,7 +199,7 @@ class Partition(HostedLog):
 
     # -- what happens to it ------------------------------------------------------------------------------------
 
-    def tell(self, message: Message) -> None:
+    def step(self, message: Message) -> None:
         """Take a message in; one that comes while something is written beside the loop waits until it is."""
         if self._replicated is None and isinstance(message, Assigned):
             self._assigned = message  # it leads on when its log is opened: a change of that opens it before
@@ -220,11 +220,11 @@ class Partition(HostedLog):
                 return
         end = replicated.log.end_offset
         try:
-            replicated.tell(message)
+            replicated.step(message)
         finally:
             self._show()
             if replicated.log.end_offset != end and not replicated.replica.flush_on_ack:
-                self.node.world.appended(replicated.log)
+                self.node.runtime.appended(replicated.log)
 
     def _show(self) -> None:
         replica = self.replicated.replica
@@ -239,7 +239,7 @@ class Partition(HostedLog):
             self.verified.clear()
             self.wake()
             if is_led_anew:
-                self.node.led_anew(self)
+                self.node.on_leadership_change(self)
         if self.followed is not None:
             self.followed()
 
@@ -262,13 +262,13 @@ class Partition(HostedLog):
         self.wake()
         self._fail_all()
         self.held_writes.release()
-        self.node.led_anew(self)
+        self.node.on_leadership_change(self)
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
         if self._inbox is None:
             is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
-            self.tell(Damaged() if is_new else Tick())
+            self.step(Damaged() if is_new else Tick())
 
     # -- the short ways of an only replica ---------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ class Partition(HostedLog):
                 if self.followed is not None:
                     self.followed()
         else:
-            self.tell(Synced(replicated.log.durable_offset, replicated.replica.log.cuts))
+            self.step(Synced(replicated.log.durable_offset, replicated.replica.log.cuts))
         return replicated.watermark
 
     # -- what its clients ask for ------------------------------------------------------------------------------
@@ -330,7 +330,7 @@ class Partition(HostedLog):
             appended = self.replicated.repeated(token, produced)
             if appended is None:
                 base = self.end_offset
-                self.tell(Append(token, produced.records, produced, needs_all=needs_all, reach=reach))
+                self.step(Append(token, produced.records, produced, needs_all=needs_all, reach=reach))
                 appended = Appended(base, base + produced.records - 1)
         except (BrokerError, ProtocolError, StorageFault):
             self._pending.pop(token, None)
@@ -346,7 +346,7 @@ class Partition(HostedLog):
         if replicated.log.settings.flush is Flush.ACK:
             self.sync(appended.next_offset, 0)
         else:
-            self.node.world.appended(replicated.log)
+            self.node.runtime.appended(replicated.log)
         return appended
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
@@ -355,50 +355,50 @@ class Partition(HostedLog):
         self.verified.pop(read_header(marker).producer_id, None)
         if self.is_sole:
             return self.replicated.append_marker_alone(marker, now_ms)
-        self.tell(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
+        self.step(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
         return self.end_offset
 
-    async def made_durable(self, next_offset: int, world: World) -> None:
+    async def wait_durable(self, next_offset: int, runtime: Runtime) -> None:
         """Return when everything below is committed, in the epoch in which this was asked."""
         epoch = self.leader_epoch
-        if not await self.durable_alone(next_offset, epoch, world):
-            await self._settled(self.committed_later(next_offset, epoch), world)
+        if not await self.durable_alone(next_offset, epoch, runtime):
+            await self._settled(self.committed_later(next_offset, epoch), runtime)
 
-    async def durable_alone(self, next_offset: int, epoch: int, world: World) -> bool:
+    async def durable_alone(self, next_offset: int, epoch: int, runtime: Runtime) -> bool:
         """Wait for the sync of an only replica's log; return whether that has committed it."""
         if not self.is_sole:
             return False
-        await world.durable(self.replicated.log, next_offset)
+        await runtime.durable(self.replicated.log, next_offset)
         self.advance()
         return self.leader_epoch == epoch and self.is_sole
 
-    async def delete_below(self, offset: int, world: World) -> int:
+    async def delete_below(self, offset: int, runtime: Runtime) -> int:
         """Let the log begin at `offset`; return where it begins when every in-sync replica does."""
         if self.is_sole:
             log = self.log
-            start = await world.blocking(lambda: log.advance_start(offset))
+            start = await runtime.blocking(lambda: log.advance_start(offset))
             self.wake()
             return start
         acknowledgement = self._await()
-        self.tell(DeleteBelow(acknowledgement.token, offset))
-        await self._settled(acknowledgement, world)
+        self.step(DeleteBelow(acknowledgement.token, offset))
+        await self._settled(acknowledgement, runtime)
         return self.start_offset
 
-    def ask_for(self, ask: Callable[[int], Await | ReadIndex]) -> Acknowledgement:
-        """Ask for something to come true; whoever asks waits for it by `come_true`."""
+    def submit(self, ask: Callable[[int], Await | ReadIndex]) -> Acknowledgement:
+        """Ask for something to come true; whoever asks waits for it by `wait_committed`."""
         acknowledgement = self._await()
-        self.tell(ask(acknowledgement.token))
+        self.step(ask(acknowledgement.token))
         return acknowledgement
 
-    async def come_true(self, asked: Acknowledgement, world: World, seconds: float) -> None:
+    async def wait_committed(self, asked: Acknowledgement, runtime: Runtime, seconds: float) -> None:
         """Return when what was asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
         try:
-            await asked.wait(world, seconds)
+            await asked.wait(runtime, seconds)
         finally:
             self._withdraw(asked)
-        self.conclude(asked)
+        self.result_or_raise(asked)
 
-    def conclude(self, asked: Acknowledgement) -> None:
+    def result_or_raise(self, asked: Acknowledgement) -> None:
         """Nobody waits any longer: raise unless it has come true by now."""
         self._withdraw(asked)
         outcome = asked.outcome
@@ -407,7 +407,7 @@ class Partition(HostedLog):
 
     def _withdraw(self, asked: Acknowledgement) -> None:
         if self._pending.pop(asked.token, None) is not None:
-            self.tell(Withdraw(asked.token))
+            self.step(Withdraw(asked.token))
 
     def committed_later(self, next_offset: int, epoch: int | None = None, *, in_sync_min: int = 0) -> Acknowledgement:
         """Told once everything below is committed; in `epoch`, if that is given, and no later one. `in_sync_min`: and so many are
@@ -416,14 +416,14 @@ class Partition(HostedLog):
         if epoch not in (None, self.leader_epoch):
             self._pending.pop(acknowledgement.token).settle(Failed(acknowledgement.token, Reason.NOT_LEADER))
             return acknowledgement
-        self.tell(Await(acknowledgement.token, next_offset, in_sync_min=in_sync_min))
+        self.step(Await(acknowledgement.token, next_offset, in_sync_min=in_sync_min))
         log = self.replicated.log
         if log.settings.flush is Flush.ACK and log.durable_offset < next_offset:
             self.sync(next_offset, 0)
         return acknowledgement
 
-    async def _settled(self, acknowledgement: Acknowledgement, world: World) -> None:
-        outcome = await acknowledgement.wait(world, SETTLED_SECONDS_MAX)
+    async def _settled(self, acknowledgement: Acknowledgement, runtime: Runtime) -> None:
+        outcome = await acknowledgement.wait(runtime, SETTLED_SECONDS_MAX)
         if not isinstance(outcome, Done):
             raise self.failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
 
@@ -458,10 +458,10 @@ class Partition(HostedLog):
     # -- what its replica asks for (`ReplicaPort`) -------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return int(self.node.world.monotonic() * 1000)
+        return int(self.node.runtime.monotonic() * 1000)
 
     def wall_ms(self) -> int:
-        return self.node.world.now_ms()
+        return self.node.runtime.now_ms()
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self.node.send(node, self.key, message)
@@ -472,7 +472,7 @@ class Partition(HostedLog):
     def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all who wait for one
         if not self._is_syncing:
             self._is_syncing = True
-            self.node.world.sync_soon(self.replicated.log, self._synced)
+            self.node.runtime.sync_soon(self.replicated.log, self._synced)
 
     def _synced(self) -> None:
         """A cut that is under way has made durable what it leaves: what the log says now is true of that, too."""
@@ -486,14 +486,14 @@ class Partition(HostedLog):
         self._inbox = []
         self.node.begin_epoch(self, epoch)
 
-    def epoch_begun(self, epoch: int, fault: StorageFault | None) -> None:
+    def epoch_started(self, epoch: int, fault: StorageFault | None) -> None:
         """The epoch is durable, or cannot be."""
         replicated = self.replicated
         if isinstance(replicated.replica.role, Leader):
-            self._go_on(EpochBegun(epoch) if fault is None else Damaged())
+            self._go_on(EpochStarted(epoch) if fault is None else Damaged())
             return
         if fault is None:
-            replicated.epoch_is_there()
+            replicated.has_epoch()
         else:  # there may have been no room: the records are asked for again
             self._inbox = [each for each in self._inbox or () if not isinstance(each, Fetched)]
         self._go_on(*([Damaged()] if replicated.is_damaged and not replicated.replica.is_damaged else []))
@@ -502,27 +502,27 @@ class Partition(HostedLog):
         """Nothing is written beside the loop any more: take in what came meanwhile."""
         held, self._inbox = self._inbox or (), None
         for message in (*first, *held):
-            self.tell(message)
+            self.step(message)
         self.wake()  # consumers of a follower wait until its log may be read again
 
     def _apart(self, persist: Persist, then: Callable[[Refused | None], None]) -> None:
         self._inbox = []
 
         async def do() -> None:
-            error = await self.node.world.blocking(persist)
+            error = await self.node.runtime.blocking(persist)
             if not self.is_gone:
                 then(error)
                 self._show()
-                self.node.world.appended(self.replicated.log)
+                self.node.runtime.appended(self.replicated.log)
                 self._go_on()
 
         self.node.spawn(do(), f"cut {self}")
 
     def beside(self, work: Callable[[], Message | None]) -> None:
         async def do() -> None:
-            message = await self.node.world.blocking(work)
+            message = await self.node.runtime.blocking(work)
             if message is not None:
-                self.tell(message)
+                self.step(message)
 
         self.node.spawn(do(), "replica-check")
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.messages import Answer, Complaint, Fetch
 from braidlog.replication.ready import Proposal
 
@@ -16,7 +16,7 @@ Listeners = dict[str, Callable[["Partition"], None]]
 """By the name of a topic: called when this node leads a partition of it, or does no more."""
 
 
-class PartitionNode(Protocol):
+class PartitionContext(Protocol):
     """The node around its partitions."""
 
     @property
@@ -36,14 +36,14 @@ class PartitionNode(Protocol):
         ...
 
     @property
-    def world(self) -> World: ...
+    def runtime(self) -> Runtime: ...
 
     def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
 
     def propose(self, partition: "Partition", proposal: Proposal) -> None: ...
 
     def begin_epoch(self, partition: "Partition", epoch: int) -> None:
-        """Durably, with those of others; then `partition.epoch_begun`."""
+        """Durably, with those of others; then `partition.epoch_started`."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
@@ -55,7 +55,7 @@ class PartitionNode(Protocol):
         """Partitions can be found from now on: see that they know what the metadata says of them."""
         ...
 
-    def led_anew(self, partition: "Partition") -> None:
+    def on_leadership_change(self, partition: "Partition") -> None:
         """A partition is led by this node from now on, or not any more, or in another epoch."""
         ...
 
@@ -64,16 +64,16 @@ class PartitionNode(Protocol):
         ...
 
 
-class LoneNode:
-    """A `PartitionNode` that has all replicas: it reaches no other, and its partitions resume in the epoch they were in."""
+class StandaloneContext:
+    """A `PartitionContext` that has all replicas: it reaches no other, and its partitions resume in the epoch they were in."""
 
     incarnation = 0
     may_close = True
 
-    def __init__(self, name: str, number: int, world: World) -> None:
+    def __init__(self, name: str, number: int, runtime: Runtime) -> None:
         self.name = name
         self.number = number
-        self.world = world
+        self.runtime = runtime
         self.incarnations = ((number, self.incarnation),)
         self.listeners: Listeners = {}
 
@@ -91,9 +91,9 @@ class LoneNode:
     def opened(self, partitions: Iterable["Partition"]) -> None:
         """They lead since they were opened."""
         for each in partitions:
-            self.led_anew(each)
+            self.on_leadership_change(each)
 
-    def led_anew(self, partition: "Partition") -> None:
+    def on_leadership_change(self, partition: "Partition") -> None:
         if (listener := self.listeners.get(partition.topic)) is not None:
             listener(partition)
 

@@ -18,13 +18,13 @@ from braidlog.kv.replicated.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
 from braidlog.model.reporting.node_report import TableState
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.maintenance.log_maintenance import keep_up
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.maintenance.log_maintenance import maintain_log
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_context import Listeners, LoneNode, PartitionNode
+from braidlog.partition.partition_context import Listeners, PartitionContext, StandaloneContext
 from braidlog.replication.messages import Assigned
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.quarantine import find_set_aside
+from braidlog.storage.folder.quarantine import find_quarantined
 
 PUBLISHED = frozenset({FEED_TOPIC})
 """Internal topics that are there for readers: the broker alone writes them."""
@@ -64,10 +64,12 @@ class NotOpened(NamedTuple):
     fault: StorageFault
 
 
-class Hosting:
+class PartitionRegistry:
     """What this node hosts, by name, by id and by partition."""
 
-    def __init__(self, folder: DataFolder, node: str, world: World, cluster: PartitionNode | None = None) -> None:
+    def __init__(
+        self, folder: DataFolder, node: str, runtime: Runtime, cluster: PartitionContext | None = None
+    ) -> None:
         """`cluster`: the node around partitions that several nodes hold; None on a node that is alone."""
         self._folder = folder
         self._topics: dict[str, Topic] = {}
@@ -80,11 +82,11 @@ class Hosting:
         self._names_by_id: dict[str, str] = {}
         self.tables: dict[str, TableState] = {}
         """Of topics that are tables, by their ids: how each table is, as was heard last."""
-        self.set_aside = {"damaged": 0, "stray": 0}
+        self.quarantined = {"damaged": 0, "stray": 0}
         """Copies and topics, as they were last counted."""
         self.node = node
         self.number = own_number(node)
-        self._alone = LoneNode(node, self.number, world)
+        self._alone = StandaloneContext(node, self.number, runtime)
         self.cluster = cluster
 
     @property
@@ -109,8 +111,8 @@ class Hosting:
 
     def count_set_aside(self) -> None:
         """On a thread: count what is put out of the way in this folder. A person removes it while the node runs."""
-        found = find_set_aside(self._folder.disk, self._folder.path)
-        self.set_aside = {"damaged": len(found.damaged), "stray": len(found.strays)}
+        found = find_quarantined(self._folder.disk, self._folder.path)
+        self.quarantined = {"damaged": len(found.damaged), "stray": len(found.strays)}
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -231,11 +233,11 @@ class Hosting:
         leads = told.assignment.leader == self.number
         may_rest = at_rest and leads and len(told.assignment.replicas) == 1 and not topic.observers
         is_internal = topic.name.startswith(INTERNAL_PREFIX)
-        rest = self._folder.rest_of(topic.name, number) if may_rest and not is_internal else None
+        rest = self._folder.closed_partition_of(topic.name, number) if may_rest and not is_internal else None
         held, resumes = rest or opener(topic.name, number), told if leads else None
         hosted = Partition(topic.name, topic.topic_id, number, held, self._alone, opener, resumes=resumes)
         if not leads:
-            hosted.tell(self.assigned(topic, number, hosted.log.state.epochs.latest))
+            hosted.step(self.assigned(topic, number, hosted.log.state.epochs.latest))
         return hosted
 
     def assigned(self, topic: Topic, number: int, epoch: int = 0) -> Assigned:
@@ -259,7 +261,7 @@ class Hosting:
             f"stop the node and restore it from a backup, or accept the loss: {accept}"
         )
 
-    def may_begin_anew(self, name: str, number: int) -> bool:
+    def may_reset(self, name: str, number: int) -> bool:
         """Whether a partition that cannot be opened here can be copied from others: it is its data that is wrong, somebody else
         leads, and no set counts on this copy."""
         fault, topic = self.offline.get((name, number)), self.topics.get(name)
@@ -271,9 +273,9 @@ class Hosting:
         known = topic.assignments[number]
         return known.leader not in (None, self.number) and self.number not in known.in_sync + known.eligible
 
-    def begin_anew(self, name: str, number: int) -> None:
+    def reset_log(self, name: str, number: int) -> None:
         """On a thread."""
-        self._folder.begin_anew(name, number)
+        self._folder.reset_log(name, number)
 
     # -- changes, after they are durable -----------------------------------------------------------------------
 
@@ -324,12 +326,12 @@ class Hosting:
         return gone
 
     def is_due(self, hosted: Partition, now_ms: int) -> bool:
-        """Whether `keep_up` may find something to do."""
+        """Whether `maintain_log` may find something to do."""
         return hosted.is_due(self.topics[hosted.topic].settings, now_ms)
 
-    def keep_up(self, hosted: Partition, now_ms: int) -> None:
+    def maintain_log(self, hosted: Partition, now_ms: int) -> None:
         """On a thread: let go what may go. A log that is closed is opened: ask `is_due` before."""
-        keep_up(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
+        maintain_log(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
 
     def close(self) -> None:
         """Close what is open; a server does that beside the loop before (`closing.close_partitions`)."""

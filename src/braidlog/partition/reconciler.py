@@ -25,18 +25,18 @@ from braidlog.cluster.reconciliation import (
     Lead,
     Make,
     Open,
+    Quarantined,
     Release,
     Remember,
     Remove,
-    SetAside,
     reconcile,
 )
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.opening import Opened, open_beside, wake
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting, NotOpened, is_nodes_own, is_own
+from braidlog.partition.partition_registry import NotOpened, PartitionRegistry, is_nodes_own, is_own
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.log.partition_log import PartitionLog
 
@@ -56,8 +56,8 @@ class Reconciler:
         self,
         metadata: Metadata,
         folder: DataFolder,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         before_release: Mapping[str, BeforeRelease] = MappingProxyType({}),
     ) -> None:
         """`before_release`: by the name of a topic, what is done with the log of a partition that goes to other nodes."""
@@ -65,8 +65,8 @@ class Reconciler:
         self._metadata = metadata
         self._folder = folder
         self._hosting = hosting
-        self._world = world
-        self._turns = Turns(world)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
         self._listeners: list[TopicChanged] = []
         self._made_listeners: list[TopicChanged] = []
         self._behind: set[str] = set()
@@ -89,15 +89,15 @@ class Reconciler:
     async def note_made(self) -> None:
         """Before anyone is served: note what was made at the start, where others write the metadata too."""
         while noted := self._unnoted[:NOTED_AT_ONCE]:
-            await self._metadata.change(partial(_still_there, noted))
+            await self._metadata.change(partial(_still_hosted, noted))
             del self._unnoted[:NOTED_AT_ONCE]
 
     async def open_all(self) -> Opened:
         """At a start: open what this node holds, in a turn: what follows from metadata that arrives opens what is closed, too."""
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             hosting = self._hosting
             places = [(topic, each) for topic in hosting.topics.values() for each in self._closed(topic)]
-            hosting.host(*await open_beside(places, hosting, self._world, at_rest=True))
+            hosting.host(*await open_beside(places, hosting, self._runtime, at_rest=True))
             return Opened(list(hosting.opened()), [NotOpened(*place, why) for place, why in hosting.offline.items()])
 
     def when_changed(self, listener: TopicChanged) -> None:
@@ -110,15 +110,15 @@ class Reconciler:
 
     async def change(self, name: str, decide: Decide) -> None:
         """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             await self._metadata.change(decide)
             faults = await self._catch_up()
             if name in faults:
                 raise faults[name]
 
-    async def follow(self) -> Faults:
+    async def apply_metadata(self) -> Faults:
         """Carry out what came into the metadata by itself; returns what the folder could not follow, by topic."""
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             return await self._catch_up()
 
     async def _catch_up(self) -> Faults:
@@ -165,20 +165,20 @@ class Reconciler:
         if self._hosting.cluster is not None and isinstance(action, (Lead, Follow)):
             return  # the replica hears of it from the metadata itself
         if isinstance(action, Remember):
-            made = await self._world.blocking(lambda: self._note(action.topic))
+            made = await self._runtime.blocking(lambda: self._note(action.topic))
             await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
             return
         if isinstance(action, Open):
             await self._open(action)
             if action.topic.observers:  # they ask on the loop, which opens nothing
-                await wake(self._hosting.opened(action.topic.name), self._hosting, self._world)
+                await wake(self._hosting.opened(action.topic.name), self._hosting, self._runtime)
         closing: list[Partition] = []
         if isinstance(action, Close):
             closing = self._hosting.remove(action.topic.name)
         elif isinstance(action, Release):
             closing = self._hosting.release(action.topic.name, action.numbers)
         if not isinstance(action, Open):
-            await self._world.blocking(lambda: self._on_disk(action, closing))
+            await self._runtime.blocking(lambda: self._on_disk(action, closing))
         self._in_memory(action)
         grown = isinstance(action, Open) and action.before and action.before.partitions < action.topic.partitions
         listeners = self._listeners if grown or isinstance(action, Close) else []
@@ -192,9 +192,9 @@ class Reconciler:
         places = [(action.topic, number) for number in self._to_open(action)]
         if not places:
             return
-        opened = await open_beside(places, self._hosting, self._world)
+        opened = await open_beside(places, self._hosting, self._runtime)
         if opened.faults and action.before is None:
-            await self._world.blocking(lambda: _close(opened.partitions))
+            await self._runtime.blocking(lambda: _close(opened.partitions))
             raise opened.faults[0].fault
         self._hosting.host(*opened)
 
@@ -218,8 +218,8 @@ class Reconciler:
                 _close(closing)
             case Remove(meta):
                 self._folder.delete_topic(meta.name)
-            case SetAside(meta):
-                self._folder.set_aside(meta.name)
+            case Quarantined(meta):
+                self._folder.quarantined(meta.name)
             case Make(topic, absent):
                 self._folder.create_topic(
                     topic.name,
@@ -232,7 +232,7 @@ class Reconciler:
             case Hold(topic, numbers):
                 self._folder.hold_partitions(topic.name, numbers)
             case Release(topic, numbers):
-                self._let_go(topic.name, numbers, closing)
+                self._release(topic.name, numbers, closing)
                 self._folder.release_partitions(topic.name, numbers)
             case Describe(topic, meta, made, absent):
                 if meta.partitions < topic.partitions:
@@ -247,7 +247,7 @@ class Reconciler:
         if isinstance(action, Lead):
             log.begin_epoch(action.epoch)
 
-    def _let_go(self, name: str, numbers: Collection[int], closing: list[Partition]) -> None:
+    def _release(self, name: str, numbers: Collection[int], closing: list[Partition]) -> None:
         """Also of what moved away while this node was down."""
         before = self._before_release.get(name)
         if before is not None:
@@ -270,16 +270,16 @@ class Reconciler:
                             self._renew(hosted, topic)
             case Lead(topic, number, epoch):
                 hosted = self._hosting.partition(topic.name, number)
-                hosted.tell(self._hosting.assigned(topic, number, epoch))
-                hosted.epoch_begun(epoch, None)
+                hosted.step(self._hosting.assigned(topic, number, epoch))
+                hosted.epoch_started(epoch, None)
             case Follow(topic, number):
                 hosted = self._hosting.partition(topic.name, number)
-                hosted.tell(self._hosting.assigned(topic, number, hosted.leader_epoch))
+                hosted.step(self._hosting.assigned(topic, number, hosted.leader_epoch))
 
     def _renew(self, hosted: Partition, topic: Topic) -> None:
         hosted.renew(topic.settings)
         if self._hosting.cluster is None:
-            hosted.tell(self._hosting.assigned(topic, hosted.number, hosted.leader_epoch))
+            hosted.step(self._hosting.assigned(topic, hosted.number, hosted.leader_epoch))
         hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
 
 
@@ -296,9 +296,9 @@ def _is_altered(topic: Topic, before: Topic) -> bool:
     return any(getattr(topic, each) != getattr(before, each) for each in same)
 
 
-def _still_there(made: Iterable[FolderMade], image: Image) -> list[FolderMade]:
+def _still_hosted(made: Iterable[FolderMade], image: Image) -> list[FolderMade]:
     return [each for each in made if each.topic in image.topics and image.topics[each.topic].topic_id == each.topic_id]
 
 
 def _name(action: Action) -> str:
-    return action.meta.name if isinstance(action, (Remove, SetAside)) else action.topic.name
+    return action.meta.name if isinstance(action, (Remove, Quarantined)) else action.topic.name

@@ -14,11 +14,11 @@ from braidlog.cluster.metadata import proposals
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import own_number
-from braidlog.model.runtime.cooperative import Pace, breathe
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.cooperative import Pace, yield_to_loop
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_context import Key, Listeners
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.messages import (
     Answer,
@@ -30,7 +30,7 @@ from braidlog.replication.messages import (
     Refusal,
     Refused,
 )
-from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
+from braidlog.replication.ready import Proposal, ProposeChange, ReportLogEnd, Resign
 from braidlog.storage.folder.data_folder import DataFolder
 
 TICK_SECONDS: Final = 0.3
@@ -63,8 +63,8 @@ class Transport(Protocol):
 T = TypeVar("T", bound=Transport)
 
 
-class NodeReplicas(Generic[T]):
-    """A `PartitionNode` with its `hosting`: `registered`, then `run` in a task; `received` for
+class ReplicaManager(Generic[T]):
+    """A `PartitionContext` with its `hosting`: `registered`, then `run` in a task; `received` for
     what peers send, `follow` when the metadata moves."""
 
     may_close = False
@@ -74,7 +74,7 @@ class NodeReplicas(Generic[T]):
         name: str,
         metadata: Metadata,
         folder: DataFolder,
-        world: World,
+        runtime: Runtime,
         spawn: Spawn,
         replaced: Callable[[], None],
         connect: Callable[[Received], T],
@@ -84,15 +84,15 @@ class NodeReplicas(Generic[T]):
         self.name = name
         self.incarnation: int | None = None
         """None also while the node registers again: nothing is acted on meanwhile."""
-        self.world = world
+        self.runtime = runtime
         self.spawn = spawn
         self.replaced = replaced
-        self.hosting = Hosting(folder, name, world, self)
+        self.hosting = PartitionRegistry(folder, name, runtime, self)
         self.transport = connect(self.received)
         self._metadata = metadata
         self._folder = folder
         self._changes: dict[Key, Wanted[SetChange]] = {}
-        self._said: dict[Key, Wanted[Resign | TellEnd]] = {}
+        self._said: dict[Key, Wanted[Resign | ReportLogEnd]] = {}
         self._is_proposing = False
         self._behind: dict[Partition, None] = {}
         """Partitions that have not been told yet what the metadata says."""
@@ -117,12 +117,12 @@ class NodeReplicas(Generic[T]):
         self.incarnation = incarnation
         for each in self.partitions:
             each.registered_as(incarnation)
-        self.follow()
+        self.apply_metadata()
 
     def opened(self, partitions: Iterable[Partition]) -> None:  # noqa: ARG002 - those that have no news are passed over
-        self.follow()
+        self.apply_metadata()
 
-    def follow(self) -> None:
+    def apply_metadata(self) -> None:
         """Tell every partition what the metadata says of it now, if it does not know: those first that this node is to lead, and
         of many the others later, in slices of the loop's time."""
         if self.incarnation is None:
@@ -136,13 +136,13 @@ class NodeReplicas(Generic[T]):
 
     async def _follow_rest(self) -> None:
         while self._behind:
-            await breathe()
+            await yield_to_loop()
             self._follow_some()
         self._is_following = False
 
     def _follow_some(self) -> None:
-        until = self.world.monotonic() + SLICE_SECONDS
-        while self._behind and self.world.monotonic() < until:
+        until = self.runtime.monotonic() + SLICE_SECONDS
+        while self._behind and self.runtime.monotonic() < until:
             self._catch_up(list(islice(self._behind, TOLD_AT_ONCE)))
 
     def _catch_up(self, partitions: Sequence[Partition]) -> None:
@@ -153,7 +153,7 @@ class NodeReplicas(Generic[T]):
             for each, told in self._news(partitions):
                 if each.replicated.replica.incarnation != self.incarnation:  # opened while the node registered
                     each.registered_as(self.incarnation)
-                each.tell(told)
+                each.step(told)
 
     def _news(self, partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Assigned]]:
         image = self._metadata.image
@@ -175,20 +175,20 @@ class NodeReplicas(Generic[T]):
         if found is not None and found.node is self:
             if found in self._behind:  # others know of an epoch that it has to hear of first
                 self._catch_up([found])
-            found.tell(message)
+            found.step(message)
         elif isinstance(message, Fetch):  # we have not heard of it yet, or it is gone: silence would be waited for
             self.send(node, key, Refused(message, Refusal.UNKNOWN_REPLICA, 0))
 
     async def run(self) -> None:
         """Time, until it is cancelled."""
         while True:
-            await self.world.wakeup().wait(TICK_SECONDS)
+            await self.runtime.wakeup().wait(TICK_SECONDS)
             pace = Pace()
             for each in self.partitions:
                 each.tick()
                 await pace.step()
 
-    def led_anew(self, partition: Partition) -> None:
+    def on_leadership_change(self, partition: Partition) -> None:
         if (listener := self.listeners.get(partition.topic)) is not None:
             listener(partition)
 
@@ -204,13 +204,13 @@ class NodeReplicas(Generic[T]):
             self.spawn(self._begin_epochs(), "begin-epochs")
 
     async def _begin_epochs(self) -> None:
-        await breathe()  # what one change of the metadata begins is begun together
+        await yield_to_loop()  # what one change of the metadata begins is begun together
         while begun := self._beginning:
             self._beginning = []
-            faults = await self.world.blocking(partial(self._begin_together, begun))
+            faults = await self.runtime.blocking(partial(self._begin_together, begun))
             pace = Pace()
             for each, epoch in begun:
-                each.epoch_begun(epoch, faults.get(each))
+                each.epoch_started(epoch, faults.get(each))
                 await pace.step()
         self._is_beginning = False
 
@@ -240,7 +240,7 @@ class NodeReplicas(Generic[T]):
 
     async def _propose(self) -> None:
         while self._changes or self._said:
-            await self.world.wakeup().wait(GATHER_SECONDS)
+            await self.runtime.wakeup().wait(GATHER_SECONDS)
             changes = [self._changes.pop(key) for key in list(self._changes)[:PROPOSED_MAX]]
             said = [self._said.pop(key) for key in list(self._said)[:PROPOSED_MAX]]
             try:
@@ -248,16 +248,16 @@ class NodeReplicas(Generic[T]):
             except BrokerError:
                 # What became of it is not known. Changes are asked for again by the partitions, a resignation is not.
                 self._said = {each.key: (each, proposal) for each, proposal in said} | self._said
-                await self.world.wakeup().wait(TICK_SECONDS)
-            self.follow()
+                await self.runtime.wakeup().wait(TICK_SECONDS)
+            self.apply_metadata()
         self._is_proposing = False
 
-    async def _write(self, changes: Sequence[Wanted[SetChange]], said: Sequence[Wanted[Resign | TellEnd]]) -> None:
+    async def _write(self, changes: Sequence[Wanted[SetChange]], said: Sequence[Wanted[Resign | ReportLogEnd]]) -> None:
         if said:
-            await proposals.say(self._metadata, [(_name(each), proposal) for each, proposal in said])
+            await proposals.propose_reports(self._metadata, [(_name(each), proposal) for each, proposal in said])
         asked = {(_name(each), change): each for each, change in changes}
         for key, change in await proposals.change_sets(self._metadata, list(asked)):
-            asked[key, change].tell(ChangeRefused(change))
+            asked[key, change].step(ChangeRefused(change))
 
 
 def _name(partition: Partition) -> tuple[str, int]:

@@ -26,7 +26,7 @@ from braidlog.replication.messages import (
     CorruptAnswer,
     Damaged,
     Diverging,
-    EpochBegun,
+    EpochStarted,
     Fetch,
     Fetched,
     Message,
@@ -36,18 +36,18 @@ from braidlog.replication.ready import (
     Apply,
     BeginEpoch,
     CheckFile,
-    CopyAnew,
     Effect,
     Failed,
     Proposal,
     ProposeChange,
     Ready,
+    ReportLogEnd,
     Resign,
     Respond,
     RestartAt,
+    Resync,
     Send,
     Sync,
-    TellEnd,
     Trim,
     Truncate,
     Write,
@@ -71,7 +71,7 @@ def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
     then(persist())
 
 
-ON_DISK = (Write, Truncate, CopyAnew, RestartAt, Trim)
+ON_DISK = (Write, Truncate, Resync, RestartAt, Trim)
 """What is done to the log itself; all else is asked of others."""
 
 
@@ -115,7 +115,7 @@ class ReplicaPort(Protocol):
         ...
 
     def sync(self, end: int, cuts: int) -> None:
-        """Make durable what is below `end`, then `tell` what `ReplicatedPartition.synced` says. Several may be one."""
+        """Make durable what is below `end`, then `tell` what `ReplicaRunner.synced` says. Several may be one."""
         ...
 
     def begin_epoch(self, epoch: int) -> None:
@@ -131,7 +131,7 @@ class ReplicaPort(Protocol):
         ...
 
 
-class ReplicatedPartition:
+class ReplicaRunner:
     """A `Replica` over a real log that was just opened. Everything that happens to it comes in by `tell` and `append`."""
 
     def __init__(
@@ -211,7 +211,7 @@ class ReplicatedPartition:
 
     # -- all others: a step for each message ---------------------------------------------------------------------
 
-    def tell(self, message: Message) -> None:
+    def step(self, message: Message) -> None:
         """Take one step, and carry out what follows from it.
 
         Raises what the log says to a producer's records: then nothing of them was written, and the step has not been taken.
@@ -251,7 +251,7 @@ class ReplicatedPartition:
             case Write(batch):
                 is_inside = batch.base < self.log.end_offset and not batch.is_empty
                 return is_inside or batch.epoch != self.log.state.epochs.latest
-            case Truncate() | CopyAnew() | RestartAt() | Trim():
+            case Truncate() | Resync() | RestartAt() | Trim():
                 return True
         return False
 
@@ -301,7 +301,7 @@ class ReplicatedPartition:
         is_new = first is not None and first.base == log.end_offset and first.epoch > log.state.epochs.latest
         return first.epoch if first is not None and is_new else None
 
-    def epoch_is_there(self) -> None:
+    def has_epoch(self) -> None:
         """An epoch was begun in the log, for records that are to follow: its history is another from now on."""
         epochs = tuple(self.log.state.epochs.entries())
         self.replica = self.replica.now(log=msgspec.structs.replace(self.replica.log, epochs=epochs))
@@ -328,11 +328,11 @@ class ReplicatedPartition:
             # Some of a leader's batches may have been written, and others not.
             self.replica = before.now(log=self._summed_up(before), flush_on_ack=self.replica.flush_on_ack)
         if self.is_damaged:
-            self.tell(Damaged())
+            self.step(Damaged())
         if isinstance(message, Append):
             raise error
         if isinstance(error, ProtocolError) and isinstance(message, Fetched):
-            self.tell(CorruptAnswer(message.question))
+            self.step(CorruptAnswer(message.question))
         elif not isinstance(error, StorageFault) and not self.log.is_closed:  # a closed one has nothing more to say
             raise error
 
@@ -341,7 +341,7 @@ class ReplicatedPartition:
         try:
             produced = Produced(data, list(read_headers(data)), self._port.wall_ms())
             if not self.is_leader or self.repeated(token, produced) is None:
-                self.tell(Append(token, produced.records, produced, needs_all=needs_all))
+                self.step(Append(token, produced.records, produced, needs_all=needs_all))
         except BrokerError as error:
             self._port.outcome(Failed(token, error.reason))
         except StorageFault:
@@ -352,7 +352,7 @@ class ReplicatedPartition:
         for header in produced.headers:
             duplicate = self.log.state.producers.check(header)
             if duplicate is not None:
-                self.tell(Await(token, duplicate.last_offset + 1))
+                self.step(Await(token, duplicate.last_offset + 1))
                 return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
         return None
 
@@ -368,7 +368,7 @@ class ReplicatedPartition:
         is_alone = self.log.state.is_alone
         if self.is_sole and not sole.has_external(self.replica):
             if not is_alone:
-                self.log.stand_alone()
+                self.log.become_sole_replica()
             return
         if is_alone:
             self.log.replicate()
@@ -384,7 +384,7 @@ class ReplicatedPartition:
             case Truncate(end):
                 self._about_to_lose(end, self.log.end_offset)
                 self.log.truncate(end)
-            case CopyAnew():
+            case Resync():
                 self.log.restart_at(0, now_ms=self._port.wall_ms(), sets_aside=True)
             case RestartAt(offset):
                 self._about_to_lose(self.log.watermark, self.log.end_offset)
@@ -425,14 +425,14 @@ class ReplicatedPartition:
             return Damaged()
         return Synced(end, cuts)
 
-    def epoch_begun(self, epoch: int) -> Message | None:
+    def epoch_started(self, epoch: int) -> Message | None:
         if self.replica.epoch != epoch or not isinstance(self.replica.role, Leader):
             return None  # it is over before it has begun: another one is in force, whose records may follow already
         try:
             self.log.begin_epoch(epoch)
         except StorageFault:
             return Damaged()
-        return EpochBegun(epoch)
+        return EpochStarted(epoch)
 
     def _checked(self, offset: int) -> Message | None:
         try:
@@ -447,7 +447,7 @@ class ReplicatedPartition:
         match message:
             case Respond():
                 self._respond(message)
-            case ProposeChange() | Resign() | TellEnd():
+            case ProposeChange() | Resign() | ReportLogEnd():
                 self._port.propose(message)
             case Fetch():
                 self._port.send(message.leader, message)
@@ -471,7 +471,7 @@ class ReplicatedPartition:
                 for at, header in iter_batches(data)
             )
         except (StorageFault, ProtocolError):
-            self.tell(Damaged())
+            self.step(Damaged())
             return
         answer = Fetched(asked.question, batches, asked.watermark, asked.start, asked.common_end, asked.round)
         self._port.send(asked.question.node, answer)

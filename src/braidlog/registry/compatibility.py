@@ -99,7 +99,7 @@ Task = Reading | Comparison
 Compute = Callable[[Task], list[str]]
 
 
-def here(task: Task) -> list[str]:
+def compute(task: Task) -> list[str]:
     """Compute the answer in this process: for callers that trust the schemas."""
     try:
         return task.answer()

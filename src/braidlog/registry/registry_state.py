@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from braidlog.registry.compatibility import Comparison, Compute, Level, Reading, Whole, here
+from braidlog.registry.compatibility import Comparison, Compute, Level, Reading, Whole, compute
 from braidlog.registry.errors import Code, RegistryError
 from braidlog.registry.schemas import AVRO, Reference, Schema, check_text, referenced
 
@@ -94,7 +94,7 @@ def max_id_entry(max_id: int) -> Entry:
 class State:
     """Everything up to some offset."""
 
-    def __init__(self, compute: Compute = here) -> None:
+    def __init__(self, compute: Compute = compute) -> None:
         self._compute = compute
         self.subjects: dict[str, dict[int, Version]] = {}
         self.schemas: dict[int, Schema] = {}
@@ -175,7 +175,7 @@ class State:
     def with_id(self, number: int, *, deleted: bool) -> Iterator[Version]:
         return (each for each in self.every(deleted=deleted) if each.id == number)
 
-    def cut(self, subject: str) -> list[Entry]:
+    def subject_state(self, subject: str) -> list[Entry]:
         """What somebody needs who reads values of a subject: its versions, deleted ones too, and all that they refer to."""
         found: dict[tuple[str, int], Version] = {}
         waiting = self.versions(subject, deleted=True)
@@ -224,7 +224,7 @@ class State:
         if found is None:
             check_text(schema)
             reading = Reading(Whole(schema, referenced(schema, self.find)), format_)
-            found = here(reading) if reading.schema.is_small else self._compute(reading)
+            found = compute(reading) if reading.schema.is_small else self._compute(reading)
             if found[0] == schema.text:
                 found[0] = schema.text
             # A text that is registered is here anyway: a subject may have any number of large versions.

@@ -35,7 +35,7 @@ class SubjectIds:
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, int]] = {}
 
-    def of(self, subject: str) -> set[int]:
+    def ids_of(self, subject: str) -> set[int]:
         return set(self._versions.get(subject, {}).values())
 
     def apply(self, entries: Iterable[Entry]) -> None:

@@ -18,7 +18,7 @@ from braidlog.replication.messages import (
     Fetch,
     Fetched,
     Refused,
-    StartAnew,
+    ResetLog,
 )
 from braidlog.replication.ready import (
     NOTHING,
@@ -39,14 +39,14 @@ CORRUPT_ANSWERS_MAX = 2
 """After this many consecutive responses with a wrong checksum, the follower asks the leader to check its file."""
 
 
-def begin(replica: Replica, message: Assigned) -> Stepped:
+def become_follower(replica: Replica, message: Assigned) -> Stepped:
     leader = message.assignment.leader
     assert leader is not None
-    after, ready = ask(replica, Follower(leader))
+    after, ready = fetch_request(replica, Follower(leader))
     return after, Ready(apply=(DropAbove(replica.watermark),)).then(ready)
 
 
-def ask(replica: Replica, follower: Follower) -> Stepped:
+def fetch_request(replica: Replica, follower: Follower) -> Stepped:
     if follower.asked is not None:
         return replica, NOTHING
     if not may_ask(replica):
@@ -71,10 +71,10 @@ def may_ask(replica: Replica) -> bool:
 
 def ask_again(replica: Replica, follower: Follower) -> Stepped:
     """Fetch again after a lost fetch, a lost response or a refusal."""
-    return ask(replica, msgspec.structs.replace(follower, asked=None))
+    return fetch_request(replica, msgspec.structs.replace(follower, asked=None))
 
 
-def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
+def on_fetch_response(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
     if not is_for_my_question(follower, answer):
         return replica, NOTHING
     follower = msgspec.structs.replace(follower, asked=None)
@@ -85,7 +85,7 @@ def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
             return _fetched(replica, agreed, answer)
         case Diverging():
             return _cut(replica, follower, truncation_point(replica, answer))
-        case StartAnew(start=start):
+        case ResetLog(start=start):
             return _log_reset(replica, follower, start)
         case Refused():
             # The next tick or a metadata change triggers the next fetch. An immediate retry would loop.
@@ -109,7 +109,7 @@ def truncation_point(replica: Replica, answer: Diverging) -> int:
 def _cut(replica: Replica, follower: Follower, end: int) -> Stepped:
     lowered = _loss_effects(replica, end)
     replica = replica.now(log=replica.log.truncated(end), watermark=min(replica.watermark, end))
-    after, ready = ask(replica, follower)
+    after, ready = fetch_request(replica, follower)
     return after, Ready((Truncate(end),), apply=(*lowered, DropAbove(end))).then(ready)
 
 
@@ -117,7 +117,7 @@ def _log_reset(replica: Replica, follower: Follower, start: int) -> Stepped:
     lowered = _loss_effects(replica, start)
     # Everything below the leader's log start was committed: only committed records can be deleted.
     replica = replica.now(log=replica.log.restarted(start), watermark=start)
-    after, ready = ask(replica, follower)
+    after, ready = fetch_request(replica, follower)
     return after, Ready((RestartAt(start),), apply=(*lowered, DropAbove(start), Watermark(start))).then(ready)
 
 
@@ -153,7 +153,7 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
         persist.append(Trim(answer.start))
     watermark = learned_watermark(replica.watermark, answer.watermark, log.end)
     advanced: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
-    after, ready = ask(replica.now(log=log, watermark=watermark), follower)
+    after, ready = fetch_request(replica.now(log=log, watermark=watermark), follower)
     return after, Ready(tuple(persist), apply=advanced).then(ready)
 
 
@@ -189,6 +189,6 @@ def corrupt(replica: Replica, follower: Follower, message: CorruptAnswer) -> Ste
     count = follower.corrupt_answers + 1
     follower = msgspec.structs.replace(follower, asked=None, corrupt_answers=count % CORRUPT_ANSWERS_MAX)
     if count < CORRUPT_ANSWERS_MAX:
-        return ask(replica, follower)
+        return fetch_request(replica, follower)
     complaint = Complaint(replica.node, replica.epoch, replica.log.end)
     return replica.now(role=follower), Ready(send=(complaint,))

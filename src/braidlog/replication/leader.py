@@ -20,13 +20,13 @@ from braidlog.replication.messages import (
     Complaint,
     DeleteBelow,
     Diverging,
-    EpochBegun,
+    EpochStarted,
     Fetch,
     Reach,
     ReadIndex,
     Refusal,
     Refused,
-    StartAnew,
+    ResetLog,
 )
 from braidlog.replication.ready import (
     NOTHING,
@@ -64,7 +64,7 @@ from braidlog.replication.replica_state import (
 # ── Epoch start and end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
+def become_leader(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     """Start to lead. The high watermark keeps its last known value; follower fetches show which records above it are
     committed.
     """
@@ -81,7 +81,7 @@ def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica), apply=events)
 
 
-def epoch_begun(replica: Replica, leader: Leader, message: EpochBegun) -> Stepped:
+def epoch_started(replica: Replica, leader: Leader, message: EpochStarted) -> Stepped:
     if message.epoch != replica.epoch:
         return replica, NOTHING
     return advanced(replica, msgspec.structs.replace(leader, has_begun=True))
@@ -166,23 +166,23 @@ def is_registered(progress: Progress, fetch: Fetch) -> bool:
     return progress.incarnation is not None and progress.incarnation == fetch.incarnation
 
 
-def compared(log: LogSummary, fetch: Fetch) -> Diverging | StartAnew | None:
+def compared(log: LogSummary, fetch: Fetch) -> Diverging | ResetLog | None:
     """Where a follower's log diverges from the leader's; None if it is a prefix of the leader's log."""
     if fetch.last_epoch == NO_EPOCH:
-        return None if log.start <= fetch.offset <= log.end else StartAnew(fetch, log.start)
+        return None if log.start <= fetch.offset <= log.end else ResetLog(fetch, log.start)
     if fetch.offset < log.start:
-        return StartAnew(fetch, log.start)
+        return ResetLog(fetch, log.start)
     if fetch.offset == log.start:
         # The follower's last record was deleted here. Its epoch is unknown, but cannot be later than the epoch at the
         # log start.
         in_force = max(log.epoch_at(log.start), NO_EPOCH)
-        return None if fetch.last_epoch <= in_force else StartAnew(fetch, log.start)
+        return None if fetch.last_epoch <= in_force else ResetLog(fetch, log.start)
     if fetch.offset <= log.end and log.epoch_at(fetch.offset - 1) == fetch.last_epoch:
         return None
     epoch, end = log.end_of(fetch.last_epoch)
     if end == log.start > fetch.start:
         # The point of divergence was deleted here, so the follower's records up to this log start may differ.
-        return StartAnew(fetch, log.start)
+        return ResetLog(fetch, log.start)
     return Diverging(fetch, epoch, end)
 
 
@@ -319,7 +319,7 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
             waiting=tuple(each for each in leader.waiting if each not in done),
             deleting=tuple(each for each in leader.deleting if each not in deleted),
         )
-    leader, answered = read_index.settled(replica, leader) if leader.reads else (leader, ())
+    leader, answered = read_index.completed(replica, leader) if leader.reads else (leader, ())
     reached: tuple[Waiter | Read, ...] = (*done, *deleted, *answered)
     ready = Ready(apply=(*advance, *(Done(each.token, each.end) for each in reached)))
     for each in leader.followers:

@@ -83,7 +83,7 @@ class Diverging(msgspec.Struct, frozen=True):
     end: int
 
 
-class StartAnew(msgspec.Struct, frozen=True):
+class ResetLog(msgspec.Struct, frozen=True):
     """Response: the follower must reset its log to `start`, the leader's log start."""
 
     question: Fetch
@@ -104,7 +104,7 @@ class Complaint(msgspec.Struct, frozen=True):
     offset: int
 
 
-Answer = Fetched | Diverging | StartAnew | Refused
+Answer = Fetched | Diverging | ResetLog | Refused
 
 
 # ── From the metadata ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -135,7 +135,7 @@ class ChangeRefused(msgspec.Struct, frozen=True):
 # ── From the log ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class EpochBegun(msgspec.Struct, frozen=True):
+class EpochStarted(msgspec.Struct, frozen=True):
     """The epoch start requested by `BeginEpoch` is durable."""
 
     epoch: int
@@ -240,7 +240,7 @@ class Tick(msgspec.Struct, frozen=True):
 Message = (
     Assigned
     | ChangeRefused
-    | EpochBegun
+    | EpochStarted
     | Synced
     | Damaged
     | CorruptAnswer
@@ -248,7 +248,7 @@ Message = (
     | Complaint
     | Fetched
     | Diverging
-    | StartAnew
+    | ResetLog
     | Refused
     | Append
     | Await

@@ -30,7 +30,7 @@ def echoed(progress: Progress, fetch: Fetch) -> int:
     return max(progress.round, fetch.round)
 
 
-def settled(replica: Replica, leader: Leader) -> tuple[Leader, tuple[Read, ...]]:
+def completed(replica: Replica, leader: Leader) -> tuple[Leader, tuple[Read, ...]]:
     """Split the reads into those that complete now and those that keep waiting."""
     done, waiting = list[Read](), list[Read]()
     for each in leader.reads:

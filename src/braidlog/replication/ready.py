@@ -12,7 +12,7 @@ from braidlog.replication.messages import Answer, Batch, Complaint, Fetch
 
 
 class BeginEpoch(msgspec.Struct, frozen=True):
-    """Durably start `epoch` at the log end; answered by `EpochBegun`. Effects of many logs may be combined."""
+    """Durably start `epoch` at the log end; answered by `EpochStarted`. Effects of many logs may be combined."""
 
     epoch: int
 
@@ -42,7 +42,7 @@ class RestartAt(msgspec.Struct, frozen=True):
     offset: int
 
 
-class CopyAnew(msgspec.Struct, frozen=True):
+class Resync(msgspec.Struct, frozen=True):
     """Give up this damaged copy and start an empty log. Durable before anything is sent."""
 
 
@@ -82,7 +82,7 @@ class Resign(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
-class TellEnd(msgspec.Struct, frozen=True):
+class ReportLogEnd(msgspec.Struct, frozen=True):
     """Report this torn copy's log end to the metadata when no complete copy remains."""
 
     told: TornEnd
@@ -131,8 +131,8 @@ class Stopped(msgspec.Struct, frozen=True):
     """Another process registered this node's number: stop this node."""
 
 
-Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | CopyAnew | Trim | CheckFile
-Proposal = ProposeChange | Resign | TellEnd
+Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | Resync | Trim | CheckFile
+Proposal = ProposeChange | Resign | ReportLogEnd
 """Effects that go to the metadata."""
 Send = Fetch | Respond | Answer | Complaint | Proposal
 Apply = Done | Failed | Watermark | DropAbove | LossPossible | UncleanLeader | Stopped

@@ -20,7 +20,7 @@ from braidlog.replication.messages import (
     Damaged,
     DeleteBelow,
     Diverging,
-    EpochBegun,
+    EpochStarted,
     ExpireExternal,
     ExternalFetched,
     Fetch,
@@ -29,13 +29,13 @@ from braidlog.replication.messages import (
     ReadIndex,
     Refusal,
     Refused,
+    ResetLog,
     SetExternalInSync,
-    StartAnew,
     Synced,
     Tick,
     Withdraw,
 )
-from braidlog.replication.ready import NOTHING, CopyAnew, Failed, Ready, Resign, Stopped, TellEnd
+from braidlog.replication.ready import NOTHING, Failed, Ready, ReportLogEnd, Resign, Resync, Stopped
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
 
 __all__ = ["readable_end", "step"]
@@ -77,17 +77,17 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
             return (leading.reassigned if is_led else leading.deposed)(replica, replica.role, message)
         return replica.now(role=replica.role if replica.node in assignment.replicas else None), NOTHING
     if assignment.leader_epoch <= replica.epoch:
-        return following.begin(replica, message) if _has_returned(replica, assignment) else (replica, NOTHING)
+        return following.become_follower(replica, message) if _has_returned(replica, assignment) else (replica, NOTHING)
     ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
     ended = ended.now(epoch=assignment.leader_epoch, role=None)
     if replica.node not in assignment.replicas or assignment.leader is None:
         return ended, over.then(_torn_end_reported(ended))
     if assignment.leader == replica.node:
-        after, ready = leading.begin(ended, message, now_ms)
+        after, ready = leading.become_leader(ended, message, now_ms)
     elif replica.is_damaged:
         after, ready = _resynced(ended, message)
     else:
-        after, ready = following.begin(ended, message)
+        after, ready = following.become_follower(ended, message)
     return after, over.then(ready)
 
 
@@ -127,7 +127,7 @@ def _torn_end_reported(replica: Replica) -> Ready:
     log = replica.log
     torn_end = TornEnd(replica.node, replica.incarnation, log.last_record_epoch, log.end)
     is_news = with_torn_end(replica.assignment, torn_end) != replica.assignment
-    return Ready(send=(TellEnd(torn_end),)) if is_news else NOTHING
+    return Ready(send=(ReportLogEnd(torn_end),)) if is_news else NOTHING
 
 
 def _resynced(replica: Replica, message: Assigned) -> Stepped:
@@ -137,8 +137,8 @@ def _resynced(replica: Replica, message: Assigned) -> Stepped:
     if replica.node in message.assignment.in_sync + message.assignment.eligible:
         return replica, _resigned(replica)
     empty = replica.now(log=replica.log.restarted(0), watermark=0, is_damaged=False)
-    after, ready = following.begin(empty, message)
-    return after, Ready((CopyAnew(),)).then(ready)
+    after, ready = following.become_follower(empty, message)
+    return after, Ready((Resync(),)).then(ready)
 
 
 def _synced(replica: Replica, message: Synced) -> Stepped:
@@ -149,7 +149,7 @@ def _synced(replica: Replica, message: Synced) -> Stepped:
         case Leader():
             return leading.advanced(replica, replica.role)
         case Follower():
-            return following.ask(replica, replica.role)
+            return following.fetch_request(replica, replica.role)
     return replica, NOTHING
 
 
@@ -157,8 +157,8 @@ def _lead(replica: Replica, leader: Leader, message: Message, now_ms: int) -> St
     match message:
         case Fetch():
             return leading.fetched(replica, leader, message, now_ms)
-        case EpochBegun():
-            return leading.epoch_begun(replica, leader, message)
+        case EpochStarted():
+            return leading.epoch_started(replica, leader, message)
         case ChangeRefused():
             return leading.change_refused(replica, leader, message)
         case Tick():
@@ -187,8 +187,8 @@ def _serve(replica: Replica, leader: Leader, message: Message, now_ms: int) -> S
 
 def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
     match message:
-        case Fetched() | Diverging() | StartAnew() | Refused():
-            return following.answered(replica, follower, message)
+        case Fetched() | Diverging() | ResetLog() | Refused():
+            return following.on_fetch_response(replica, follower, message)
         case CorruptAnswer():
             return following.corrupt(replica, follower, message)
         case Tick():

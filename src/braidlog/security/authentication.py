@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authorization import Authorize
 
 NETWORKS_MAX = 10_000
@@ -55,9 +55,9 @@ class _Suspect:
 class Authenticate:
     """One for all doors of a node: whoever guesses at one of them is slow at all."""
 
-    def __init__(self, authorize: Authorize, world: World, pauses: Pauses | None = None) -> None:
+    def __init__(self, authorize: Authorize, runtime: Runtime, pauses: Pauses | None = None) -> None:
         self._authorize = authorize
-        self._world = world
+        self._runtime = runtime
         self._pauses = pauses or Pauses()
         self._suspects: OrderedDict[str, _Suspect] = OrderedDict()
 
@@ -67,33 +67,33 @@ class Authenticate:
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         """Whether the token is that principal's. Who is wrong hears it late."""
-        return self.holds(principal, token) or await self.judge(address, _never)
+        return self.holds(principal, token) or await self.verify_proof(address, _never)
 
     def holds(self, principal: str, token: bytes) -> bool:
         return self._authorize.authenticate(token) == principal
 
-    async def judge(self, address: str, holds: Proof) -> bool:
+    async def verify_proof(self, address: str, holds: Proof) -> bool:
         """The same for a proof that is no token: it is looked at when its turn has come, later if some were wrong lately."""
         network = network_of(address)
         await self._wait_for_turn(network)
         if await holds():
             return True
-        await self._world.wakeup().wait(self._failed(network))
+        await self._runtime.wakeup().wait(self._failed(network))
         return False
 
     async def _wait_for_turn(self, network: str) -> None:
-        deadline = self._world.monotonic() + WAIT_SECONDS_MAX
+        deadline = self._runtime.monotonic() + WAIT_SECONDS_MAX
         while (suspect := self._suspect(network)) is not None:
-            now = self._world.monotonic()
+            now = self._runtime.monotonic()
             pause = min(suspect.free_at, deadline) - now
             if pause <= 0:
                 return
-            await self._world.wakeup().wait(pause)
+            await self._runtime.wakeup().wait(pause)
 
     def _suspect(self, network: str) -> _Suspect | None:
         """What is remembered of a network, if that is not long ago."""
         suspect = self._suspects.get(network)
-        if suspect is not None and self._world.monotonic() - suspect.failed_at > self._pauses.forget_seconds:
+        if suspect is not None and self._runtime.monotonic() - suspect.failed_at > self._pauses.forget_seconds:
             del self._suspects[network]
             return None
         return suspect
@@ -107,7 +107,7 @@ class Authenticate:
                 self._suspects.popitem(last=False)  # the one that has not failed for longest
         self._suspects.move_to_end(network)
         suspect.failures += 1
-        suspect.failed_at = self._world.monotonic()
+        suspect.failed_at = self._runtime.monotonic()
         pause = self._pauses.after(suspect.failures)
         suspect.free_at = suspect.failed_at + pause
         return pause

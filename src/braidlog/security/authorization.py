@@ -92,7 +92,7 @@ class Authorize:
         if self.required and principal == ANONYMOUS:
             return False
         if self._owners is not None and name is not None and self._is_owned(principal, name, kind):
-            return self._owners.may(principal, operation, name, kind)
+            return self._owners.is_allowed(principal, operation, name, kind)
         return self.is_open or self._is_ruled(principal, operation, name, kind)
 
     def _is_ruled(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> bool:

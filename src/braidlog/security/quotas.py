@@ -61,7 +61,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BrokerError(Reason.INVALID_SETTING, f"a rate is at least 1 byte per second, or -1, not {rate}")
         check_percent(self.request_percent)
 
-    def of(self, direction: Direction) -> float:
+    def rate(self, direction: Direction) -> float:
         if direction is Direction.TIME:
             return _seconds_per_second(self.request_percent)
         return self.append_bytes_per_second if direction is Direction.APPEND else self.fetch_bytes_per_second
@@ -111,7 +111,7 @@ class TokenBucket:
         self._tokens -= 1
         return 0.0
 
-    def take(self, count: float, now: float) -> float:
+    def consume(self, count: float, now: float) -> float:
         """Take `count`; return the seconds to pause before the next request."""
         self._refill(now)
         self._tokens -= count
@@ -213,8 +213,8 @@ class Quotas:
                 return RateFound(_rate(self._added[entity], name), principal)
             rates = self._configured.get(entity)
             # Who is named in the configuration without a limit has none; all others may have one from elsewhere.
-            if rates is not None and (user or rates.of(direction) != UNLIMITED):
-                return RateFound(rates.of(direction), principal)
+            if rates is not None and (user or rates.rate(direction) != UNLIMITED):
+                return RateFound(rates.rate(direction), principal)
         for of_all in (QuotaEntity(client_id=client_id), QuotaEntity(client_id="")):
             if name in self._added.get(of_all, ()):
                 return RateFound(_rate(self._added[of_all], name), None, client_id)
@@ -234,18 +234,18 @@ class Quotas:
 
     def take_time(self, principal: str, address: str, seconds: float, now: float, client_id: str = "") -> float:
         """So much of the loop's time went to a request; return the seconds its client or its address has to pause."""
-        pause = self.take(principal, Direction.TIME, seconds, now, client_id)
+        pause = self.charge(principal, Direction.TIME, seconds, now, client_id)
         if self._address_rate == UNLIMITED:
             return pause
-        return max(pause, self._addresses.get(address, self._address_rate, now).take(seconds, now))
+        return max(pause, self._addresses.get(address, self._address_rate, now).consume(seconds, now))
 
-    def take(self, principal: str, direction: Direction, count: float, now: float, client_id: str = "") -> float:
+    def charge(self, principal: str, direction: Direction, count: float, now: float, client_id: str = "") -> float:
         """`count` bytes were moved; return the seconds this client has to pause, 0 for none."""
         share = self._share_of(principal, client_id, direction)
         if share.rate == UNLIMITED:
             return 0.0
         bucket = self._buckets.get((share.principal, share.client_id, direction), share.rate, now)
-        return bucket.take(count, now)
+        return bucket.consume(count, now)
 
 
 def _rate(rates: Mapping[str, float], name: str) -> float:

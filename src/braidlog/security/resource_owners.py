@@ -12,7 +12,7 @@ import msgspec
 
 from braidlog.coordinator.journal import NOTHING, Table
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.access_rule import Kind, Operation
 
 OWNED: dict[Kind, Operation] = {Kind.GROUP: Operation.READ, Kind.TRANSACTIONAL_ID: Operation.WRITE}
@@ -32,9 +32,9 @@ class AllOwners:
     def __init__(self, find: Callable[[str], "Owners | None"]) -> None:
         self._find = find
 
-    def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
+    def is_allowed(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
         owners = self._find(name)
-        return owners is None or owners.may(principal, operation, name, kind)
+        return owners is None or owners.is_allowed(principal, operation, name, kind)
 
     def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
         if (owners := self._find(name)) is not None:
@@ -44,13 +44,13 @@ class AllOwners:
 class Owners:
     """The use case. `there`: the names of each kind that have some state."""
 
-    def __init__(self, table: Table, there: Mapping[Kind, Callable[[], Collection[str]]], world: World) -> None:
+    def __init__(self, table: Table, there: Mapping[Kind, Callable[[], Collection[str]]], runtime: Runtime) -> None:
         self._table = table
         self._there = there
-        self._world = world
+        self._runtime = runtime
         self._counts = Counter(owner.principal for _, owner in table.items())
 
-    def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
+    def is_allowed(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
         """Whether a principal may do this. A name without an owner may be used by any, but not deleted or altered."""
         owner: Owner | None = self._table.get(kind.value, name)
         return operation not in (Operation.DELETE, Operation.ALTER) if owner is None else owner.principal == principal
@@ -64,13 +64,13 @@ class Owners:
                 Reason.QUOTA_EXCEEDED,
                 f"{principal!r} owns {NAMES_PER_PRINCIPAL_MAX} groups and transactional ids already; delete some",
             )
-        self._table.put(kind.value, name, value=Owner(principal, self._world.now_ms()))
+        self._table.put(kind.value, name, value=Owner(principal, self._runtime.now_ms()))
         self._counts[principal] += 1
 
     async def forget_unused(self) -> int:
         """Names that have no state, and have had none for a while. Returns how many."""
         there = {kind.value: set(names()) for kind, names in self._there.items()}
-        before_ms = self._world.now_ms() - UNUSED_MS
+        before_ms = self._runtime.now_ms() - UNUSED_MS
         gone = [
             (key, owner.principal)
             for key, owner in self._table.items()
@@ -78,5 +78,5 @@ class Owners:
         ]
         mark = self._table.put_many([(key, None) for key, _ in gone]) if gone else NOTHING
         self._counts.subtract(principal for _, principal in gone)
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
         return len(gone)

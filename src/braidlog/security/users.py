@@ -20,7 +20,7 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authorization import RESERVED
 
 ITERATIONS_MIN = 4096
@@ -96,9 +96,9 @@ def _check(name: str, kind: Hash, salt: bytes, iterations: int, key: bytes) -> N
 class Users:
     """The use case."""
 
-    def __init__(self, metadata: Metadata, world: World, configured: Mapping[str, str] | None = None) -> None:
+    def __init__(self, metadata: Metadata, runtime: Runtime, configured: Mapping[str, str] | None = None) -> None:
         self._metadata = metadata
-        self._world = world
+        self._runtime = runtime
         self._configured: dict[str, dict[Hash, Credential]] = {}
         for name, text in (configured or {}).items():
             kind, credential = parse_verifier(name, text)
@@ -159,7 +159,7 @@ class Users:
             found = credential_of(kind, expected.salt, expected.iterations, salted)
             return hmac.compare_digest(found.stored_key, expected.stored_key)
 
-        return await self._world.blocking(work) and bool(known)
+        return await self._runtime.blocking(work) and bool(known)
 
 
 def _by_hash(image: Image, name: str) -> dict[Hash, Credential]:

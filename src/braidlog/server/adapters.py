@@ -17,7 +17,7 @@ from braidlog.broker.routing import Broker, Routing
 from braidlog.broker.services import Services
 from braidlog.model.actor import door_token
 from braidlog.model.address import Address
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authentication import Authenticate, Pauses
 from braidlog.security.authorization import CONSOLE, Authorize, OnBehalf, Operation, Rule
 from braidlog.server.config import AuthConfig
@@ -25,20 +25,20 @@ from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimit
 from braidlog.server.net.listener import Listener
 from braidlog.server.net.memory_budget import Budget
 from braidlog.server.net.ports import listen
-from braidlog.server.net.scheduler import FairTurns
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.scheduler import FairScheduler
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.tasks import Tasks
 from braidlog.wire.dialect import dialects
 
 STRANGERS_SHARE: Final = 4
 
 
-def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:
+def gatekeeper(auth: AuthConfig, authorize: Authorize, runtime: Runtime, *, connections_max: int) -> AccessGate:
     """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
     pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
     strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
     limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
-    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
+    return AccessGate(Authenticate(authorize, runtime, pauses), limits)
 
 
 LOOPBACK: Final = "127.0.0.1"
@@ -117,7 +117,14 @@ class ConsoleListeners:
     """
 
     def __init__(
-        self, services: Services, auth: AuthConfig, secret: str, tasks: Tasks, *, budget: Budget, fair_turns: FairTurns
+        self,
+        services: Services,
+        auth: AuthConfig,
+        secret: str,
+        tasks: Tasks,
+        *,
+        budget: Budget,
+        fair_turns: FairScheduler,
     ) -> None:
         self._secret = secret
         services.forwarding.names.add(CALL)
@@ -130,7 +137,7 @@ class ConsoleListeners:
             session_limits=SessionLimits(),
             connection_limits=ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX),
             budget=budget,
-            gatekeeper=gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX),
+            gatekeeper=gatekeeper(auth, allowed, services.runtime, connections_max=CONSOLE_CONNECTIONS_MAX),
             fair_turns=fair_turns,
         )
         self._listeners: list[Listener] = []

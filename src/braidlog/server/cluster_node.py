@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.kafka import console_relay
-from braidlog.adapters.peers.node_calls import Serve, asked, asked_for_client, requests_of
+from braidlog.adapters.peers.node_calls import Serve, asked_for_client, call_route, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker.keys.clustered_keys import Around as Keys
 from braidlog.broker.keys.clustered_keys import ClusteredKeys
+from braidlog.broker.keys.clustered_keys import KeyServiceContext as Keys
 from braidlog.broker.keys.replica_comparison import COMPARE_SECONDS
 from braidlog.broker.services import Services, tails_of
 from braidlog.cluster.controller_runner import NodeController
@@ -33,7 +33,7 @@ from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError
 from braidlog.model.reporting.node_report import EtcdReport
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.leadership_transfer import HandingOver
+from braidlog.partition.leadership_transfer import LeadershipTransfer
 from braidlog.partition.partition import Partition
 from braidlog.replication.control.swim import Members
 from braidlog.server import node_reporter
@@ -69,7 +69,7 @@ class ClusterNode:
         self._tls, self._gossip_tls = parts.tls, parts.gossip_tls
         self._services, self._metadata = services, parts.metadata
         context = self._context
-        self._folder, self._world, self._tasks = context.folder, context.world, context.tasks
+        self._folder, self._runtime, self._tasks = context.folder, context.runtime, context.tasks
         self._replaced = parts.replaced
         self._listener: Listener | None = None
         self._registrar: Registrar | None = None
@@ -79,7 +79,7 @@ class ClusterNode:
         number = self.number = parts.number
         self.replicas, self.peers, self.calls = parts.replicas, parts.peers, parts.calls
         self._spawn = parts.spawn
-        self.controller = NodeController(number, self._metadata, self._world, self._spawn)
+        self.controller = NodeController(number, self._metadata, self._runtime, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
         self.keys = KeyPort(
             sender,
@@ -101,10 +101,10 @@ class ClusterNode:
             incoming=incoming_of(context.wire_log),
             silence_ms=self._config.silence_ms,
         )
-        keys = self._keys = self._take_part_in_keys(services)
+        keys = self._keys = self._join_key_service(services)
         self.replicas.listeners |= keys.listeners
         answers, client_answers = services.forwarding.answers, services.forwarding.client_answers
-        self.peers.adapter.calls.rows |= {name: asked(answer) for name, answer in answers.items()}
+        self.peers.adapter.calls.rows |= {name: call_route(answer) for name, answer in answers.items()}
         self.peers.adapter.calls.rows |= {name: asked_for_client(each) for name, each in client_answers.items()}
 
     def etcd_report(self) -> EtcdReport:
@@ -154,29 +154,29 @@ class ClusterNode:
             log.warning("open to this machine: %s", words)
         await self._store.run(self._services)
 
-    def _take_part_in_keys(self, services: Services) -> ClusteredKeys:
+    def _join_key_service(self, services: Services) -> ClusteredKeys:
         node = bytes.fromhex(self._folder.identity.folder_id)
         around = Keys(
-            node, services.routing, tails_of(self._folder), self._world, self._spawn, self.keys.questions.replicate
+            node, services.routing, tails_of(self._folder), self._runtime, self._spawn, self.keys.questions.replicate
         )
-        return services.keyvalue.take_part(around)
+        return services.keyvalue.join_cluster(around)
 
     def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
         """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
         if isinstance(adapter, ForwardingAdapter):
             rows = self.peers.adapter.calls.rows
             rows[adapter.dialect] = requests_of(adapter, privileged)
-            rows.update({name: asked(answer) for name, answer in adapter.calls.items()})
+            rows.update({name: call_route(answer) for name, answer in adapter.calls.items()})
 
     def answer_consoles(self, requests: Serve, report: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> None:
         """From now on the consoles of other nodes may ask this one."""
-        self.peers.adapter.calls.rows |= {console_relay.CALL: requests, node_reporter.CALL: asked(report)}
+        self.peers.adapter.calls.rows |= {console_relay.CALL: requests, node_reporter.CALL: call_route(report)}
 
     # -- joining -----------------------------------------------------------------------------------------------
 
     async def join(self, doors: dict[str, Address]) -> None:
         """Register, and take part. `doors`: where clients reach this node."""
-        self._tasks.spawn(self._store.follow(self._services.reconciler), "metadata-follow")
+        self._tasks.spawn(self._store.follow_metadata(self._services.reconciler), "metadata-follow")
         config = self._config.peers
         own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}
         described = Description(
@@ -188,20 +188,20 @@ class ClusterNode:
             rack=self._config.rack or socket.gethostname(),
         )
         file = StartFile(self._folder.disk, self._folder.path)
-        self._registrar = Registrar(self._metadata, self._world, file, described, lambda: uuid.uuid4().hex)
+        self._registrar = Registrar(self._metadata, self._runtime, file, described, lambda: uuid.uuid4().hex)
         listener = self._listener = self._listen(self.peers.adapter)
         await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
         self._tasks.every(SWEEP_SECONDS, listener.sweep, "sweep-peers")
         self._tasks.every(SWEEP_SECONDS, self.keys.listener.sweep, "sweep-node-port")
         await self.gossip.start(config.host, config.gossip_port, self._bound.pop(GOSSIP))
         await self._register(self._registrar)
-        self._metadata.listeners.append(self.follow)
+        self._metadata.listeners.append(self.apply_metadata)
         self._tasks.spawn(self.replicas.run(), "replicas")
         self._tasks.spawn(self.controller.run(), "controller")
         self._tasks.every(SHARE_SECONDS, self._services.replica_moves.complete, "share-topics")
-        self._tasks.every(SHARE_SECONDS, self._keys.tend, "tend-slots")
+        self._tasks.every(SHARE_SECONDS, self._keys.run_maintenance, "tend-slots")
         self._tasks.every(COMPARE_SECONDS, self.keys.compare, "compare-slots")
-        leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
+        leases = self._store.leases(self._members, self.gossip.handle, self.controller.lost_lease)
         self._tasks.spawn(leases.run(), "leases")
         await self._while(self._is_to_lead, LEAD_SECONDS_MAX)
         await self._while(self._unaware, KNOWN_SECONDS_MAX)
@@ -222,9 +222,9 @@ class ClusterNode:
 
     async def _while(self, is_so: Callable[[], object], seconds_max: float) -> None:
         """Wait until it is so no more, or the time is over."""
-        until = self._world.monotonic() + seconds_max
-        while is_so() and self._world.monotonic() < until:
-            await self._world.wakeup().wait(LOOK_SECONDS)
+        until = self._runtime.monotonic() + seconds_max
+        while is_so() and self._runtime.monotonic() < until:
+            await self._runtime.wakeup().wait(LOOK_SECONDS)
 
     def _unaware(self) -> list[int]:
         """Who has not heard yet that this node is there: asked for a topic with a replica on it, they would say no."""
@@ -250,9 +250,9 @@ class ClusterNode:
         self.gossip.registered_as(incarnation)
         self.replicas.registered(incarnation)
         self._acted = -1
-        self.follow()
+        self.apply_metadata()
 
-    def follow(self) -> None:
+    def apply_metadata(self) -> None:
         """Act on what the metadata says now."""
         registrar = self._registrar
         if registrar is None or self._acted == self._metadata.seq:
@@ -261,8 +261,8 @@ class ClusterNode:
         if registrar.is_replaced:
             self._replaced()
             return
-        self.replicas.follow()
-        self.gossip.tell(Members(self._living()))
+        self.replicas.apply_metadata()
+        self.gossip.handle(Members(self._living()))
         for each in (self.calls, self.keys.questions):
             each.cut_all_but(self._members().answering())
         self.controller.applied()
@@ -284,27 +284,27 @@ class ClusterNode:
         if self._listener is None or self._registrar is None or self._registrar.incarnation is None or self._is_leaving:
             return
         self._is_leaving = True
-        led = HandingOver(self.replicas.partitions)
-        until = self._world.monotonic() + DRAIN_SECONDS_MAX
+        led = LeadershipTransfer(self.replicas.partitions)
+        until = self._runtime.monotonic() + DRAIN_SECONDS_MAX
         await self._answer_producers(led)
         with contextlib.suppress(BrokerError, TimeoutError):  # without etcd nothing moves
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
                 await proposals.drain(self._metadata, self.number)
-        while (left := self._movable(led)) and self._world.monotonic() < until:
-            await self._world.wakeup().wait(LOOK_SECONDS)
+        while (left := self._movable(led)) and self._runtime.monotonic() < until:
+            await self._runtime.wakeup().wait(LOOK_SECONDS)
         led.release()
         if left:
             log.warning("%d partitions are not served by others yet: %s", len(left), ", ".join(left[:NAMED_MAX]))
         self.gossip.leave()
 
-    async def _answer_producers(self, led: HandingOver) -> None:
+    async def _answer_producers(self, led: LeadershipTransfer) -> None:
         """Of what others can lead. A producer whose record is here when another one leads is told nothing certain."""
         led.hold(self._movable(led))
-        until = self._world.monotonic() + ANSWER_SECONDS_MAX
-        while led.is_awaited and self._world.monotonic() < until:
-            await self._world.wakeup().wait(LOOK_SECONDS)
+        until = self._runtime.monotonic() + ANSWER_SECONDS_MAX
+        while led.is_awaited and self._runtime.monotonic() < until:
+            await self._runtime.wakeup().wait(LOOK_SECONDS)
 
-    def _movable(self, led: HandingOver) -> Sequence[str]:
+    def _movable(self, led: LeadershipTransfer) -> Sequence[str]:
         """What this node led and nobody serves yet, but another that lives and is in sync could."""
         image = self._metadata.image
         nodes = image.cluster.nodes()

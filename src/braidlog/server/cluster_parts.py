@@ -19,16 +19,16 @@ from braidlog.model.address import Address
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition_context import Key
-from braidlog.partition.replica_manager import NodeReplicas, Received
+from braidlog.partition.replica_manager import Received, ReplicaManager
 from braidlog.server.etcd.cluster_config import ClusterConfig
 from braidlog.server.etcd.etcd_metadata import ClusterStore, open_cluster
 from braidlog.server.net.memory_budget import Budget
 from braidlog.server.net.ports import close_all, listen
-from braidlog.server.net.scheduler import FairTurns
+from braidlog.server.net.scheduler import FairScheduler
 from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.dialing import end_when_unheard
+from braidlog.server.peers.dialing import close_when_silent
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.storage.folder.data_folder import DataFolder
@@ -43,11 +43,11 @@ class NodeContext(NamedTuple):
     """What a node of a cluster runs in."""
 
     folder: DataFolder
-    world: World
+    runtime: Runtime
     clock: Clock
     tasks: Tasks
     budget: Budget
-    fair_turns: FairTurns
+    fair_turns: FairScheduler
     failed: Callable[[BaseException], None]
     """Stops the node."""
     wire_log: Recorder | None = None
@@ -62,7 +62,7 @@ async def open_cluster_parts(config: ClusterConfig, node: str, context: NodeCont
         if config.etcd:
             bound[GOSSIP] = listen(peers.host, peers.gossip_port, "cluster.peers.gossip_port")
             bound[PEERS] = listen(peers.host, peers.replica_port, "cluster.peers.replica_port")
-        store = await open_cluster(config, context.folder, context.world, node, context.tasks)
+        store = await open_cluster(config, context.folder, context.runtime, node, context.tasks)
         if store is None:
             return None
         opened.push_async_callback(store.stop)
@@ -88,19 +88,19 @@ class ClusterParts:
         self.store = store
         self.bound = bound
         for each in itertools.chain.from_iterable(bound.values()):
-            end_when_unheard(each)
+            close_when_silent(each)
         self.tls, self.gossip_tls = tls, config.peers.tls()
         """Of one thread each."""
-        world, self.number = context.world, own_number(node)
-        self.metadata = Metadata(store.store, world)
+        runtime, self.number = context.runtime, own_number(node)
+        self.metadata = Metadata(store.store, runtime)
         self.replication_rate = ReplicationRate(config.peers.replication_bytes_per_second)
-        self.replicas = NodeReplicas(
-            node, self.metadata, context.folder, world, self.spawn, self.replaced, self._connect
+        self.replicas = ReplicaManager(
+            node, self.metadata, context.folder, runtime, self.spawn, self.replaced, self._connect
         )
         self.peers = self.replicas.transport
-        self.calls = NodeCalls(self.number, world, self.address_of(PEERS), self._client_tls)
+        self.calls = NodeCalls(self.number, runtime, self.address_of(PEERS), self._client_tls)
         routing = Routing(self.metadata, node)
-        forwarding = Forwarding(routing, world, self.calls, self.spawn)
+        forwarding = Forwarding(routing, runtime, self.calls, self.spawn)
         self.for_services = NodeParts(
             self.metadata,
             self.replicas.hosting,
@@ -118,7 +118,7 @@ class ClusterParts:
     def _connect(self, received: Received) -> ReplicaPeers:
         return ReplicaPeers(
             self.number,
-            self.context.world,
+            self.context.runtime,
             received,
             self.address_of(PEERS),
             tls=self._client_tls,

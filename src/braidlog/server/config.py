@@ -29,7 +29,7 @@ from braidlog.security.authorization import CONSOLE, Rule
 from braidlog.security.quotas import Quotas, Rates, check_percent
 from braidlog.server.etcd.cluster_config import ClusterConfig
 from braidlog.server.net.connection_limits import SessionLimits
-from braidlog.server.net.unauthenticated_limits import StrangerLimits
+from braidlog.server.net.unauthenticated_limits import UnauthenticatedLimits
 from braidlog.server.process.worker_process import WorkerSettings
 from braidlog.server.table_export import TablesSettings
 from braidlog.wire.dialect import Dialect, dialects
@@ -129,7 +129,7 @@ else:
     )
 
 
-class StrangersConfig(StrangerLimits, frozen=True, forbid_unknown_fields=True):
+class UnauthenticatedConfig(UnauthenticatedLimits, frozen=True, forbid_unknown_fields=True):
     """Where tokens are configured: what a connection may do before its client has shown one."""
 
     def __post_init__(self) -> None:
@@ -158,7 +158,7 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pause_seconds_max: float = 5.0
     forget_seconds: float = 300.0
     """How long a wrong token is held against the network it came from."""
-    strangers: StrangersConfig = StrangersConfig()
+    strangers: UnauthenticatedConfig = UnauthenticatedConfig()
 
     def __post_init__(self) -> None:
         _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))

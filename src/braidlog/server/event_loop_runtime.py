@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from braidlog.model.clock import Clock, Seconds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.runtime.runtime import Syncable, took_too_long
-from braidlog.server.net.scheduler import Abandonable, Owed, Parked, Patient, Polling, start
+from braidlog.server.net.scheduler import Cancellable, Deferrable, MustFinish, Parked, Polling, start
 from braidlog.storage.group_commit import Flusher
 
 T = TypeVar("T")
 
-SYNC_HERE_BYTES_MAX = 64 * 1024
-SYNC_HERE_SECONDS_MAX = 0.001
+LOOP_SYNC_BYTES_MAX = 64 * 1024
+LOOP_SYNC_SECONDS_MAX = 0.001
 """A sync on the loop that took longer was the last one there for a while: everybody else stood still meanwhile."""
 SYNC_ELSEWHERE_FACTOR = 20
 """For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
@@ -66,7 +66,7 @@ class LoopWakeup:
 
     __slots__ = ("_future", "_loop", "_waker")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, waker: Waker, kind: type[Abandonable[bool]]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, waker: Waker, kind: type[Cancellable[bool]]) -> None:
         self._loop = loop
         self._waker = waker
         self._future = kind(loop=loop)
@@ -87,7 +87,7 @@ class LoopWakeup:
             timer.cancel()
 
 
-class LoopWorld:
+class EventLoopRuntime:
     """What model/runtime/runtime.py asks for, on this loop."""
 
     def __init__(self, clock: Clock, flusher: Flusher) -> None:
@@ -109,8 +109,8 @@ class LoopWorld:
     def wakeup(
         self, *, patient: bool = False, owed: bool = False, parked: bool = False, polling: bool = False
     ) -> LoopWakeup:
-        other: type[Abandonable[bool]] = Parked if parked else Polling if polling else Abandonable
-        kind: type[Abandonable[bool]] = Patient if patient else Owed if owed else other
+        other: type[Cancellable[bool]] = Parked if parked else Polling if polling else Cancellable
+        kind: type[Cancellable[bool]] = Deferrable if patient else MustFinish if owed else other
         return LoopWakeup(self._loop, self._waker, kind)
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -145,7 +145,7 @@ class LoopWorld:
         if self._is_lone(log):
             self._synced_in_turn = True
             self._loop.call_soon(self._end_turn)
-            self._sync_here(log)
+            self._sync_on_loop(log)
         else:
             self._waiters += 1
             await self._group(log)
@@ -188,7 +188,7 @@ class LoopWorld:
         if is_alone and self._is_quick(log):
             self._lone_syncs += 1
             try:
-                self._sync_here(log)
+                self._sync_on_loop(log)
             except StorageFault as fault:
                 _settle(group, fault)
             else:
@@ -211,14 +211,14 @@ class LoopWorld:
         _settle(group, fault)
 
     def _is_quick(self, log: Syncable) -> bool:
-        return log.unsynced_bytes <= SYNC_HERE_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
+        return log.unsynced_bytes <= LOOP_SYNC_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
 
-    def _sync_here(self, log: Syncable) -> None:
+    def _sync_on_loop(self, log: Syncable) -> None:
         start = self._clock.monotonic()
         log.sync()
         end = self._clock.monotonic()
         self.seconds.note(end - start)
-        if end - start > SYNC_HERE_SECONDS_MAX:
+        if end - start > LOOP_SYNC_SECONDS_MAX:
             self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:

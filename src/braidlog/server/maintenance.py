@@ -11,11 +11,11 @@ from typing import Final
 
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.cooperative import breathe
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.cooperative import yield_to_loop
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.closing import close_idle
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.server.net.memory_budget import Budget
 
 log = logging.getLogger("braidlog.server")
@@ -26,16 +26,16 @@ PRESSURE_SECONDS: Final = 5.0
 """Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
 
 
-async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[Partition], None]) -> None:
+async def maintain_partitions(hosting: PartitionRegistry, runtime: Runtime, look: Callable[[Partition], None]) -> None:
     """`look` sees each of them first. A closed one is opened only if there may be something in it to let go."""
     for number, hosted in enumerate(hosting.opened()):
         if number % PARTITIONS_AT_ONCE == 0:
-            await breathe()
+            await yield_to_loop()
         look(hosted)
-        now_ms = world.now_ms()
+        now_ms = runtime.now_ms()
         if not hosted.is_gone and not hosted.damages and hosting.is_due(hosted, now_ms):
             try:
-                await world.blocking(partial(hosting.keep_up, hosted, now_ms))
+                await runtime.blocking(partial(hosting.maintain_log, hosted, now_ms))
             except BrokerError as error:  # deleted meanwhile
                 log.info("%s is not trimmed: %s", hosted, error)
             except StorageFault as fault:
@@ -49,7 +49,7 @@ class IdlePartitions:
         self._services = services
         self._budget = budget
         self._turn_seconds = idle_seconds / 2
-        self._closed_at = services.world.monotonic()
+        self._closed_at = services.runtime.monotonic()
 
     @property
     def pause_seconds(self) -> float:
@@ -57,11 +57,11 @@ class IdlePartitions:
         return min(self._turn_seconds, PRESSURE_SECONDS)
 
     async def close(self) -> None:
-        now = self._services.world.monotonic()
+        now = self._services.runtime.monotonic()
         is_due = self._budget.is_short or now - self._closed_at >= self._turn_seconds
         if is_due and self._services.append.no_room is None:  # a partition writes a little when it is closed
             self._closed_at = now
-            await close_idle(self._services.hosting, self._services.world)
+            await close_idle(self._services.hosting, self._services.runtime)
 
 
 async def offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:

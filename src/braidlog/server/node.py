@@ -16,7 +16,7 @@ from typing import Final
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.cluster_report import no_description
 from braidlog.broker.services import Services, lone_node, open_services
-from braidlog.coordinator.state_limits import Holdings
+from braidlog.coordinator.state_limits import StateUsage
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.model.reporting.node_report import EtcdReport, NodeDescription
@@ -31,14 +31,14 @@ from braidlog.server.certificates import reload_certificate, tls_context
 from braidlog.server.cluster_node import ClusterNode
 from braidlog.server.cluster_parts import ClusterParts, NodeContext, open_cluster_parts
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
-from braidlog.server.event_loop_runtime import LoopWorld
-from braidlog.server.maintenance import IdlePartitions, keep_up_partitions, offline_by_fault
+from braidlog.server.event_loop_runtime import EventLoopRuntime
+from braidlog.server.maintenance import IdlePartitions, maintain_partitions, offline_by_fault
 from braidlog.server.net.connection_limits import ConnectionLimits
 from braidlog.server.net.listener import SWEEP_SECONDS, Listener
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.ports import close_all, listen, told_addresses
-from braidlog.server.net.scheduler import FairTurns
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.ports import advertised_addresses, close_all, listen
+from braidlog.server.net.scheduler import FairScheduler
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.server.net.wire_log import open_wire_log, session_of
 from braidlog.server.node_reporter import Reporter
 from braidlog.server.process.compaction_worker import WorkerRewriting
@@ -94,16 +94,16 @@ class Server:
             connections_max, config.limits.connections_per_peer_max, self._quotas
         )
         self._bound: dict[str, list[socket.socket]] = {}
-        self._fair_turns = FairTurns()
+        self._fair_turns = FairScheduler()
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
         self._parts: ClusterParts | None = None
         self._cluster: ClusterNode | None = None
         self._reporter: Reporter | None = None
         self._flusher: Flusher | None = None
-        self._gatekeeper: Gatekeeper | None = None
+        self._gatekeeper: AccessGate | None = None
         self._wire_log: Recorder | None = None
-        self._world: LoopWorld | None = None
+        self._runtime: EventLoopRuntime | None = None
         self._worker: WorkerProcess | None = None
         self._upkeep: WorkerProcess | None = None
         self._tables: list[WorkerProcess] = []
@@ -116,7 +116,7 @@ class Server:
 
     async def start(self) -> None:
         """Recover, then listen. Nobody is served before everything that was promised is back."""
-        self._tasks.every(TELL_SECONDS, partial(self._tell_start, self._clock.monotonic()), "start")
+        self._tasks.every(TELL_SECONDS, partial(self._log_start, self._clock.monotonic()), "start")
         try:
             await self._start()
         except BaseException:
@@ -135,19 +135,19 @@ class Server:
         self._take_ports()
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
-        world = self._world = LoopWorld(self._clock, self._flusher)
+        runtime = self._runtime = EventLoopRuntime(self._clock, self._flusher)
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         wire_log = self._wire_log = open_wire_log(config.wire_log, self._clock)
         context = NodeContext(
-            self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed, wire_log
+            self._folder, runtime, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed, wire_log
         )
         parts = self._parts = await open_cluster_parts(config.cluster, config.node, context)
         self.services = open_services(
             self._folder,
-            world,
-            lone_node(self._folder, world, config.node, self._tasks.spawn) if parts is None else parts.for_services,
+            runtime,
+            lone_node(self._folder, runtime, config.node, self._tasks.spawn) if parts is None else parts.for_services,
             defaults=config.topics,
             authorize=authorize,
             users=config.auth.users,
@@ -158,7 +158,7 @@ class Server:
             member_metadata=ConsumerMetadata(),
             worker=self._worker,
             decompression=config.limits.decompression(),
-            holdings=Holdings(
+            holdings=StateUsage(
                 config.state, is_shared=config.knows_principals, bytes_max=config.limits.memory_bytes_max // STATE_SHARE
             ),
             quotas=self._quotas,
@@ -180,15 +180,15 @@ class Server:
         await self.services.coordinators.wait_read()
         await self._open_store()
         self._gatekeeper = gatekeeper(
-            config.auth, authorize, world, connections_max=self._connection_limits.connections_max
+            config.auth, authorize, runtime, connections_max=self._connection_limits.connections_max
         )
         for name, adapter in adapters.items():
             await self._listen(name, adapter)
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
-        self._tasks.every(SWEEP_SECONDS, partial(world.blocking, self._folder.pool.make_room), "close-files")
+        self._tasks.every(SWEEP_SECONDS, partial(runtime.blocking, self._folder.pool.make_room), "close-files")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
         self._tasks.every(RETAIN_SECONDS, self._retain, "retain")
-        self._tasks.every(RETRY_SECONDS, partial(retry, self.services.hosting, world), "retry")
+        self._tasks.every(RETRY_SECONDS, partial(retry, self.services.hosting, runtime), "retry")
         if config.idle_partition_seconds:
             idle = IdlePartitions(self.services, self._budget, config.idle_partition_seconds)
             self._tasks.every(idle.pause_seconds, idle.close, "close-idle")
@@ -197,11 +197,11 @@ class Server:
         reserve = DiskReserve(
             partial(free_bytes, config.data_dir),
             config.disk_reserve_bytes,
-            world,
+            runtime,
             [self.services.append, self.services.keyvalue],
         )
-        await reserve.look()
-        self._tasks.every(LOOK_SECONDS, reserve.look, "disk-reserve")
+        await reserve.check()
+        self._tasks.every(LOOK_SECONDS, reserve.check, "disk-reserve")
         log.info(
             "up to %d connections, %d files and sockets", self._connection_limits.connections_max, self._descriptors
         )
@@ -212,7 +212,7 @@ class Server:
 
     def _start_scrubbing(self, folder: DataFolder, services: Services, upkeep: WorkerProcess) -> None:
         settings = self.config.scrub
-        scrubber = self._scrubber = Scrubber(folder, services.hosting, services.world, upkeep, settings, log.error)
+        scrubber = self._scrubber = Scrubber(folder, services.hosting, services.runtime, upkeep, settings, log.error)
         self._tasks.every(settings.check_hours * 3600, scrubber.forget_checks, "forget-checks")
         if settings.bytes_per_second:
             self._tasks.spawn(self._scrub(scrubber), "scrub")
@@ -224,13 +224,13 @@ class Server:
         priority = PRIORITIES[settings.priority]
         self._tables = [WorkerProcess(limits, self._budget, priority=priority) for _ in range(TABLE_WORKERS)]
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
-        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log.reader, settings)
+        turning = Tables(services.hosting, services.runtime, self._tables, place, services.schema_log.reader, settings)
         self._tasks.every(min(settings.check_seconds, 1.0), turning.watch, "tables watch")
         for number, worker in enumerate(self._tables):
             self._tasks.spawn(worker.run(), "tables worker")
             self._tasks.every(settings.check_seconds, partial(turning.step, number), "tables")
 
-    async def _tell_start(self, began: float) -> None:
+    async def _log_start(self, began: float) -> None:
         if not self._is_serving and not self._stopping.is_set():
             log.warning("not ready after %.0f s: waits for %s", self._clock.monotonic() - began, self._waits_for())
 
@@ -257,11 +257,11 @@ class Server:
         for name, number, fault in opened.faults:
             log.error("%s/%d is offline: %s", name, number, fault)
         for hosted in opened.partitions:
-            self._tell_damages(hosted)
+            self._log_damage(hosted)
         if self._cluster is not None:
-            await self._cluster.join(told_addresses(self.config, self._bound))
+            await self._cluster.join(advertised_addresses(self.config, self._bound))
 
-    def _tell_damages(self, hosted: Partition) -> None:
+    def _log_damage(self, hosted: Partition) -> None:
         """One line for each damage, whoever found it."""
         told = self._told_damages.get(str(hosted), 0)
         for damage in hosted.damages[told:]:
@@ -275,7 +275,7 @@ class Server:
         keyvalue = self.services.keyvalue
         try:
             # Beside the loop: others hear this node, which has joined its cluster, while a large store is read.
-            await self.services.world.blocking(keyvalue.open)
+            await self.services.runtime.blocking(keyvalue.open)
         except StorageFault as fault:
             log.error("the key-value store is offline: %s", fault)  # noqa: TRY400 - the fault says where
             return
@@ -342,12 +342,12 @@ class Server:
     def _begin_reports(self, loaded: LoadedConfig) -> Reporter:
         """What the node says of itself: to its console, and to who runs it."""
         assert self.services is not None
-        assert self._world is not None
+        assert self._runtime is not None
         assert self._flusher is not None
         assert self._worker is not None
         assert self._upkeep is not None
         assert self._scrubber is not None
-        measured = [self._world.seconds, self._flusher.seconds]
+        measured = [self._runtime.seconds, self._flusher.seconds]
         reporter = self._reporter = Reporter(
             loaded,
             self.services,
@@ -410,7 +410,7 @@ class Server:
     async def _sweep(self) -> None:
         for listener in self.listeners.values():
             await listener.sweep()
-        self._budget.keep(0 if self.services is None else self.services.holdings.bytes_held)
+        self._budget.reserve(0 if self.services is None else self.services.holdings.bytes_held)
 
     async def _expire(self) -> None:
         assert self.services is not None
@@ -423,8 +423,8 @@ class Server:
             log.error("%s", trouble)
             return
         assert self.services is not None
-        await self.services.world.blocking(self.services.hosting.count_set_aside)
-        await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
+        await self.services.runtime.blocking(self.services.hosting.count_set_aside)
+        await maintain_partitions(self.services.hosting, self.services.runtime, self._log_damage)
         await self.services.append.producers.make_room()
         await self.services.coordinators.forget_unused(self.config.groups.offsets_retention_ms)
 
@@ -441,7 +441,7 @@ class Server:
     async def _close(self, services: Services) -> list[StorageFault]:
         """Close all that is in the folder; returns why a partition could not be."""
         services.keyvalue.close()
-        faults = await close_partitions(services.hosting, services.world)
+        faults = await close_partitions(services.hosting, services.runtime)
         services.hosting.close()
         services.metadata.close()
         if self._cluster is not None and not faults:

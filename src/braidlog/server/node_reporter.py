@@ -115,7 +115,7 @@ class Reporter:
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         is_open = Counter(hosted.is_open for hosted in services.hosting.opened())
         syncs = added(self._syncs())
-        set_aside = services.hosting.set_aside
+        quarantined = services.hosting.quarantined
         return r.Snapshot(
             taken_ms=self._clock.now_ms(),
             uptime_seconds=now - self._began,
@@ -153,8 +153,8 @@ class Reporter:
             cluster=await cluster_report(
                 services.metadata, services.routing, services.hosting, services.forwarding, self._etcd()
             ),
-            warnings=self._warnings() | _warn_of(set_aside) | _warn_of_keys(self._services.keyvalue.doubt),
-            set_aside=set_aside,
+            warnings=self._warnings() | _warn_of(quarantined) | _warn_of_keys(self._services.keyvalue.doubt),
+            quarantined=quarantined,
             state_bytes_max=services.holdings.bytes_max,
         )
 
@@ -167,7 +167,7 @@ class Reporter:
         holdings = self._services.holdings
         return [
             r.StateReport("partitions", partitions, holdings.limits.partitions_max),
-            *(r.StateReport(kind.value, holdings.used(kind), holdings.limits.of(kind)) for kind in StateKind),
+            *(r.StateReport(kind.value, holdings.used(kind), holdings.limits.limit_of(kind)) for kind in StateKind),
             r.StateReport("producers", self._services.append.producers.count(), holdings.limits.producers_max),
             r.StateReport("streams", self._services.streams.count, holdings.limits.streams_max),
         ]
@@ -225,7 +225,7 @@ class Reporter:
 
     def _shards(self) -> tuple[int, int]:
         coordinators = self._services.coordinators
-        return len(coordinators.here()), SHARDS if coordinators.has_shards else 0
+        return len(coordinators.local_coordinators()), SHARDS if coordinators.has_shards else 0
 
     def _keyvalue(self) -> r.KeyValueReport:
         keyvalue = self._services.keyvalue
@@ -240,7 +240,7 @@ class Reporter:
             msgspec.to_builtins(counts),
             memory.used_bytes,
             memory.limit_bytes,
-            slots_led=0 if slots is None else slots.slots_led,
+            led_slots=0 if slots is None else slots.led_slots,
             differences=0 if slots is None else slots.differed,
         )
 
@@ -285,7 +285,7 @@ class Reporter:
         """All that who runs the node may know."""
         config, snapshot = self._loaded.config, await self.snapshot()
         try:
-            room = await self._services.world.blocking(partial(os.statvfs, config.data_dir))
+            room = await self._services.runtime.blocking(partial(os.statvfs, config.data_dir))
             size, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
             disk = check_room(free, config.admin.disk_free_bytes_min)
         except OSError as error:
@@ -347,11 +347,13 @@ class Reporter:
         return r.Keys(rows, at if at < count else None, count)
 
 
-def _warn_of(set_aside: dict[str, int]) -> dict[str, str]:
+def _warn_of(quarantined: dict[str, int]) -> dict[str, str]:
     """In words, as a warning."""
-    if not any(set_aside.values()):
+    if not any(quarantined.values()):
         return {}
-    counts = f"{set_aside['damaged']} damaged copies and {set_aside['stray']} topics that the metadata does not know"
+    counts = (
+        f"{quarantined['damaged']} damaged copies and {quarantined['stray']} topics that the metadata does not know"
+    )
     return {"set aside": f"{counts} are kept in the data folder; `braid doctor` names them: look, and delete them"}
 
 

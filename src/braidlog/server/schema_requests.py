@@ -16,7 +16,7 @@ from braidlog.model.reporting.node_report import DOOR, Permission, Question, Sch
 from braidlog.registry.errors import SIMPLIFY
 from braidlog.security.authorization import ANONYMOUS, Operation
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.server.process.worker_process import OvertimeError, WorkerProcess, WorkerSettings
 from braidlog.worker.jobs import LOW, CompareSchemas
 
@@ -29,7 +29,7 @@ class SchemaQuestions:
     """One for a node. Its answers are waited for: by replicas, by passwords that take a while."""
 
     def __init__(
-        self, services: Services, gatekeeper: Gatekeeper, budget: Budget, *, needs_token: bool = False
+        self, services: Services, gatekeeper: AccessGate, budget: Budget, *, needs_token: bool = False
     ) -> None:
         """`needs_token`: without tokens and users the registry is for the admin token."""
         self.comparisons = WorkerProcess(COMPARISONS, budget, priority=LOW, name="schemas worker")
@@ -89,4 +89,4 @@ class SchemaQuestions:
         async def holds() -> bool:
             return await self._users.check_password(question.principal, secret)
 
-        return await self._gatekeeper.judge(question.address, holds)
+        return await self._gatekeeper.verify_proof(question.address, holds)

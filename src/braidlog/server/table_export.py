@@ -15,17 +15,17 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from braidlog.broker.schemas.schema_log import Entry, SchemaReader
-from braidlog.broker.schemas.schema_view import SchemaFold
+from braidlog.broker.schemas.schema_view import SchemaView
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.reporting.node_report import TableState
 from braidlog.model.runtime.cooperative import Pace
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import TableForm
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.maintenance.table_export import may_turn, plan_part
+from braidlog.partition.maintenance.table_export import may_export, plan_part
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting, is_hidden
+from braidlog.partition.partition_registry import PartitionRegistry, is_hidden
 from braidlog.registry.framing import subject_of
 from braidlog.registry.registry_state import State
 from braidlog.server.process.worker_process import WorkerProcess
@@ -95,18 +95,18 @@ class Tables:
 
     def __init__(
         self,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         workers: Sequence[WorkerProcess],
         place: TablePlace | None,
         schemas: SchemaReader,
         settings: TablesSettings,
     ) -> None:
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._workers = workers
         self._place = place
-        self._schemas = SchemaFold(schemas, world, State)
+        self._schemas = SchemaView(schemas, runtime, State)
         self._due_ms: dict[str, int] = {}
         """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
         self._give_way_ms = int(settings.give_way_seconds * 1000)
@@ -132,7 +132,7 @@ class Tables:
             if not self._is_needed(number):
                 return False
             if self._may_begin(topic.topic_id):
-                self._under_way[number] = _UnderWay(topic.topic_id, self._world.now_ms())
+                self._under_way[number] = _UnderWay(topic.topic_id, self._runtime.now_ms())
                 try:
                     has_more |= await self._keep(topic, self._workers[number])
                 finally:
@@ -142,7 +142,7 @@ class Tables:
 
     async def watch(self) -> None:
         """If every worker has been with its topic for too long while another topic waits, the first of them gives way."""
-        before_ms = self._world.now_ms() - self._give_way_ms
+        before_ms = self._runtime.now_ms() - self._give_way_ms
         late = {number: each for number, each in self._under_way.items() if each.since_ms <= before_ms}
         self._hung |= {each.topic_id for each in late.values()}
         if len(late) < len(self._workers):
@@ -166,7 +166,7 @@ class Tables:
             self._hung.discard(gone)
 
     def _is_needed(self, number: int) -> bool:
-        before_ms = self._world.now_ms() - LATE_MS
+        before_ms = self._runtime.now_ms() - LATE_MS
         busy = [self._under_way.get(each) for each in range(number)]
         return all(each is not None and each.since_ms < before_ms for each in busy)
 
@@ -179,14 +179,14 @@ class Tables:
     async def _keep(self, topic: Topic, worker: Worker) -> bool:
         """Turn what is ready, a commit at a time, for a while; whether there is more."""
         state = self._hosting.tables.get(topic.topic_id) or TableState(topic.name, topic.settings.table)
-        if state.error and self._world.now_ms() < self._due_ms.get(topic.topic_id, 0):
+        if state.error and self._runtime.now_ms() < self._due_ms.get(topic.topic_id, 0):
             return False
         self._hosting.tables[topic.topic_id] = state
-        has_more, until_ms = True, self._world.now_ms() + LATE_MS
+        has_more, until_ms = True, self._runtime.now_ms() + LATE_MS
         while has_more and self._hosting.find(topic.name) is topic:
-            if self._world.now_ms() > until_ms:
+            if self._runtime.now_ms() > until_ms:
                 return True
-            began_ms = self._world.now_ms()
+            began_ms = self._runtime.now_ms()
             try:
                 state, has_more = await self._turn(topic, state, worker)
                 self._hung.discard(topic.topic_id)
@@ -196,7 +196,7 @@ class Tables:
                 if isinstance(error, BrokerError) and error.reason is Reason.TIMED_OUT:
                     self._hung.add(topic.topic_id)
                 state, has_more = msgspec.structs.replace(state, error=str(error)), False
-                now_ms = self._world.now_ms()
+                now_ms = self._runtime.now_ms()
                 self._due_ms[topic.topic_id] = now_ms + max(AGAIN_MS, now_ms - began_ms)
             lag, lag_bytes = self._lag(topic, state)
             self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=lag, lag_bytes=lag_bytes)
@@ -208,7 +208,7 @@ class Tables:
                 Reason.INVALID_SETTING,
                 "where tables of a cluster are is not said: set tables.warehouse and tables.catalog, the same on all nodes",
             )
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         is_known = bool(state.metadata)
         parts, has_more = await self._parts(topic, state) if is_known else ([], True)
         if not parts and is_known and now_ms < self._due_ms.get(topic.topic_id, 0):
@@ -226,7 +226,7 @@ class Tables:
         )
         with await worker.do(TurnSegments(), msgspec.msgpack.encode(plan)) as answer:
             turned = _decode(answer.payload)
-        self._due_ms[topic.topic_id] = self._world.now_ms() + REFRESH_MS
+        self._due_ms[topic.topic_id] = self._runtime.now_ms() + REFRESH_MS
         for hosted in self._hosting.opened(topic.name):
             if (opened := hosted.open_log) is not None:
                 opened.turned_offset = turned.offsets.get(hosted.number, 0)
@@ -249,7 +249,7 @@ class Tables:
     async def _schemas_of(self, topic: Topic) -> list[Entry]:
         if topic.settings.table not in _WITH_SCHEMAS:
             return []
-        return (await self._schemas.learn()).cut(subject_of(topic.name))
+        return (await self._schemas.learn()).subject_state(subject_of(topic.name))
 
     async def _parts(self, topic: Topic, state: TableState) -> tuple[list[Part], bool]:
         """What can be turned of the partitions that this node leads, in one commit; whether there is more."""
@@ -257,10 +257,10 @@ class Tables:
         size, has_more = 0, False
         most = TYPED_BYTES_MAX if topic.settings.table in _WITH_SCHEMAS else TURN_BYTES_MAX
         for hosted in self._led(topic):
-            turned, now_ms = state.offsets.get(hosted.number, 0), self._world.now_ms()
+            turned, now_ms = state.offsets.get(hosted.number, 0), self._runtime.now_ms()
             if (opened := hosted.open_log) is not None:
                 opened.turned_offset = turned  # one that was opened since does not know
-            if not may_turn(hosted, topic.settings, turned, now_ms):
+            if not may_export(hosted, topic.settings, turned, now_ms):
                 continue
             if size >= most:
                 return found, True
@@ -271,7 +271,7 @@ class Tables:
             ) -> tuple[Part, bool]:
                 return plan_part(hosted, turned, room, now_ms)
 
-            part, more = await self._world.blocking(plan)
+            part, more = await self._runtime.blocking(plan)
             has_more = has_more or more
             if part.sources:
                 found.append(part)

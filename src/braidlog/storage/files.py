@@ -327,7 +327,7 @@ class OsDisk:
             return OsLock(descriptor)
 
 
-class Look(NamedTuple):
+class FileStatus(NamedTuple):
     """What a file was when it was looked at."""
 
     inode: int
@@ -335,14 +335,14 @@ class Look(NamedTuple):
     modified_ns: int
 
 
-def look(path: str) -> Look | None:
+def file_status(path: str) -> FileStatus | None:
     """None: there is no such file."""
     with _faults(path, "stat"):
         try:
             found = os.stat(path, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return Look(found.st_ino, found.st_size, found.st_mtime_ns)
+        return FileStatus(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def link(path: str, name: str) -> bool:

@@ -23,7 +23,7 @@ class Holder(Protocol):
         """Grows with use."""
         ...
 
-    def maybe_let_go(self, *, settled_only: bool) -> bool:
+    def maybe_close(self, *, settled_only: bool) -> bool:
         """Close the file and say so to the pool, unless it is in use; with `settled_only`, only one that needs no sync.
 
         Never waits for a lock: whoever asks may hold another partition's.
@@ -100,7 +100,7 @@ class FilePool:
             if len(self._holders) <= count:
                 return
             for holder in self._first_come(asking):
-                holder.maybe_let_go(settled_only=settled_only)
+                holder.maybe_close(settled_only=settled_only)
                 if len(self._holders) <= enough:
                     return
 

@@ -27,18 +27,18 @@ PAYLOAD_AT = _HEAD.size + _CRC.size
 PAYLOAD_BYTES_MAX = 256 * 1024 * 1024
 
 
-class Slot(NamedTuple):
+class FileCopy(NamedTuple):
     name: str
     sequence: int
     payload: bytes
 
 
-def pack_slot(magic: bytes, sequence: int, payload: bytes) -> bytes:
+def pack_copy(magic: bytes, sequence: int, payload: bytes) -> bytes:
     head = _HEAD.pack(magic, VERSION, 0, sequence, len(payload))
     return head + _CRC.pack(crc32c(payload, crc32c(head))) + payload
 
 
-def unpack_slot(magic: bytes, name: str, data: bytes) -> Slot:
+def unpack_copy(magic: bytes, name: str, data: bytes) -> FileCopy:
     """Return the slot, or raise `ValueError` with what is wrong with it."""
     if len(data) < PAYLOAD_AT:
         raise ValueError(f"{len(data)} bytes are fewer than its header")
@@ -53,10 +53,10 @@ def unpack_slot(magic: bytes, name: str, data: bytes) -> Slot:
     (crc,) = _CRC.unpack_from(data, _HEAD.size)
     if crc != crc32c(payload, crc32c(data[: _HEAD.size])):
         raise ValueError("checksum does not hold")
-    return Slot(name, sequence, payload)
+    return FileCopy(name, sequence, payload)
 
 
-class SlotPair:
+class TwoCopyFile:
     """The two files `<stem>.a` and `<stem>.b` of a folder."""
 
     def __init__(self, disk: Disk, folder: str, stem: str, magic: bytes) -> None:
@@ -64,12 +64,12 @@ class SlotPair:
         self._folder = folder
         self._names = (f"{stem}.a", f"{stem}.b")
         self._magic = magic
-        self._newest: Slot | None = None
+        self._newest: FileCopy | None = None
         self._unnamed: set[str] = set()
         """Files that were made and whose names are not durable yet."""
         self.faults: dict[str, str] = {}
 
-    def load(self) -> list[Slot]:
+    def load(self) -> list[FileCopy]:
         """The whole slots, newest first. `faults` then names each file that is there and is not whole."""
         slots = []
         self.faults = {}
@@ -82,7 +82,7 @@ class SlotPair:
                 # As many as there are: a read makes room for what it asks for.
                 size = file.size()
                 data = file.read_at(size, 0) if size <= PAYLOAD_AT + PAYLOAD_BYTES_MAX else b""
-                slots.append(unpack_slot(self._magic, name, data))
+                slots.append(unpack_copy(self._magic, name, data))
             except ValueError as error:
                 self.faults[name] = str(error)
             finally:
@@ -100,7 +100,7 @@ class SlotPair:
         """Whether there is no value: no file, or one alone that is not whole, as a first save leaves it that never ended."""
         return not self.load() and len(self.faults) < len(self._names)
 
-    def even_out(self, slots: list[Slot]) -> None:
+    def even_out(self, slots: list[FileCopy]) -> None:
         """After `load`: save the newest value again unless both files hold it.
 
         Two equal files were written one after the other, the first synced before the second: that value is durable. A value
@@ -115,8 +115,8 @@ class SlotPair:
             sequence = self._newest.sequence + 1 if self._newest else 1
             first = self._newest is None or self._newest.name == self._names[1]
             name = self._names[0] if first else self._names[1]
-            self._write(name, pack_slot(self._magic, sequence, payload))
-            self._newest = Slot(name, sequence, b"")
+            self._write(name, pack_copy(self._magic, sequence, payload))
+            self._newest = FileCopy(name, sequence, b"")
 
     def _write(self, name: str, data: bytes) -> None:
         path = join(self._folder, name)
@@ -135,7 +135,7 @@ class SlotPair:
             self._unnamed.clear()
 
 
-def load_newest(pair: SlotPair, what: str, *, read_only: bool) -> bytes:
+def load_newest(pair: TwoCopyFile, what: str, *, read_only: bool) -> bytes:
     """The newest payload, durable in both files; or a `StorageFault` that says what is wrong with both."""
     slots = pair.load()
     if not slots:

@@ -210,7 +210,7 @@ def commit(
                 pass
 
 
-def let_go(table: Table, oldest_ms: int) -> bool:
+def expire_rows(table: Table, oldest_ms: int) -> bool:
     """Take the files out of the table all of whose records are older; whether there were any."""
     old = [task.file for task in table.scan().plan_files() if _newest_ms(table, task.file) < oldest_ms]
     if old:

@@ -155,7 +155,7 @@ def _tidy(table: Table, plan: Plan) -> Table:
     """Let old rows go, forget old snapshots, remove what no snapshot names."""
     identity = table.metadata.table_uuid.hex
     try:
-        if plan.retention_ms >= 0 and catalog.let_go(table, plan.now_ms - plan.retention_ms):
+        if plan.retention_ms >= 0 and catalog.expire_rows(table, plan.now_ms - plan.retention_ms):
             table = catalog.again(table)
         if catalog.forget_snapshots(table, plan.now_ms):
             table = catalog.again(table)

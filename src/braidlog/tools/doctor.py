@@ -28,7 +28,7 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.storage.files import OsDisk, join
-from braidlog.storage.folder.quarantine import SetAside, find_set_aside
+from braidlog.storage.folder.quarantine import Quarantined, find_quarantined
 from braidlog.storage.segment.segment_files import DAMAGED
 from braidlog.tools.findings import Severity
 from braidlog.tools.inspect import segment_bytes
@@ -201,7 +201,7 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
     for each in layout.findings:
         if each.severity is Severity.DAMAGE:
             yield Finding("partitions", Status.FAIL, f"{each.file}: {each.why}; {each.meaning}", stopped)
-    yield from _set_aside(find_set_aside(disk, data_dir), quoted)
+    yield from _set_aside(find_quarantined(disk, data_dir), quoted)
     readable = _readable(size for size, _, _ in places)
     damages = [(place, number, _damage(layout, place, number)) for _, place, number in places[:readable]]
     damaged = [(place.meta.name, number, why) for place, number, why in damages if why]
@@ -218,7 +218,7 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
         yield Finding("partitions", Status.OK, f"{len(places)}, all whole")
 
 
-def _set_aside(found: SetAside, data_dir: str) -> Iterator[Finding]:
+def _set_aside(found: Quarantined, data_dir: str) -> Iterator[Finding]:
     """What a node has put out of the way and never removes."""
     wheres = {"damaged copies": f"find {data_dir} -name '*{DAMAGED}'", "topics that are not in the metadata": data_dir}
     for what, kept in zip(wheres, found, strict=True):

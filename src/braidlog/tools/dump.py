@@ -20,7 +20,7 @@ from braidlog.storage.files import Disk
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.damage import ChangeKind, DamageKind
 from braidlog.storage.recovery.recovery import Recovery
-from braidlog.storage.segment.batch_scan import Found, walk_past
+from braidlog.storage.segment.batch_scan import ScannedBatch, walk_past
 from braidlog.storage.segment.segment import Segment
 from braidlog.storage.segment.segment_files import (
     DATA_START,
@@ -138,7 +138,7 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
         listing.fault = "the partition's folder is missing"
         return listing
     try:
-        opened = _dry_run(layout, place, partition).look()
+        opened = _dry_run(layout, place, partition).inspect()
     except StorageFault as fault:
         listing.fault = str(fault)
         return listing
@@ -164,7 +164,7 @@ class PartitionDump:
         self._folder = layout.partition_folder(place, partition)
         self._label = f"{place.label}/{partition:04d}"
         self._recovery = _dry_run(layout, place, partition)
-        self._opened = self._recovery.look()
+        self._opened = self._recovery.inspect()
 
     def batches(self, first: int | None = None, upto: int | None = None) -> Iterator[BatchLine | DamageLine]:
         """The batches that hold offsets of [first, upto)."""
@@ -231,7 +231,7 @@ class PartitionDump:
         start = self._opened.state.start_offset
         return (start if first is None else first), (2**63 if upto is None else upto)
 
-    def _found(self, first: int | None, upto: int | None) -> Iterator[tuple[str, Found] | DamageLine]:
+    def _found(self, first: int | None, upto: int | None) -> Iterator[tuple[str, ScannedBatch] | DamageLine]:
         start, end = self._range(first, upto)
         bases = [segment.base_offset for segment in self._opened.segments]
         for segment, following in zip(self._opened.segments, [*bases[1:], 2**63], strict=True):
@@ -245,7 +245,7 @@ class PartitionDump:
                     return
                 yield item
 
-    def _walk(self, segment: Segment) -> Iterator[tuple[str, Found] | DamageLine]:
+    def _walk(self, segment: Segment) -> Iterator[tuple[str, ScannedBatch] | DamageLine]:
         """Every byte of the file, also those that an opening would cut off."""
         report, path = self._opened.report, segment.path
         name = f"{self._label}/{path.rsplit('/', 1)[-1]}"
@@ -262,14 +262,14 @@ class PartitionDump:
             # Where nothing is cut off, what may follow the segment in its file are zeros that nobody has written over yet.
             end = source.size() if cut else segment.size
             for found in walk_past(source, DATA_START, end, segment.base_offset):
-                if isinstance(found, Found):
+                if isinstance(found, ScannedBatch):
                     yield name, found
                     continue
                 bad = found.bad
                 why = f"a write that never became durable: {bad.why}" if bad.position in cut else bad.why
                 yield _damage_line(name, (bad.position, found.end), (bad.offset, found.next_offset), why)
 
-    def _batch_line(self, name: str, found: Found) -> BatchLine:
+    def _batch_line(self, name: str, found: ScannedBatch) -> BatchLine:
         header = found.header
         try:
             marker = _marker(found)
@@ -296,7 +296,7 @@ class PartitionDump:
 def _dry_run(layout: Layout, place: TopicPlace, partition: int) -> Recovery:
     identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
     folder, pool = layout.partition_folder(place, partition), FilePool(layout.disk)
-    begun = layout.begun.of(identity)
+    begun = layout.begun.epoch_of(identity)
     return Recovery(layout.disk, folder, identity, place.meta.settings, pool, read_only=True, begun=begun)
 
 
@@ -311,6 +311,6 @@ def _codec(header: BatchHeader) -> str:
     return known.get(header.compression, f"unknown-{header.compression}")
 
 
-def _marker(found: Found) -> str | None:
+def _marker(found: ScannedBatch) -> str | None:
     end = read_end(found.window, found.at, found.header)
     return None if end is None else "commit" if end.commit else "abort"

@@ -19,7 +19,7 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.recovery.recovery import Recovered, Recovery
-from braidlog.storage.segment.batch_scan import Found
+from braidlog.storage.segment.batch_scan import ScannedBatch
 from braidlog.storage.segment.segment import Segment
 from braidlog.storage.segment.segment_files import (
     DAMAGED,
@@ -33,7 +33,7 @@ from braidlog.storage.segment.segment_files import (
     log_name,
     state_name,
 )
-from braidlog.storage.state.leader_epoch_file import Begun
+from braidlog.storage.state.leader_epoch_file import EpochStart
 from braidlog.storage.state.partition_state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
 from braidlog.storage.state.transaction_index import read_end
 from braidlog.tools.findings import Finding, Kind, PartitionReport, Severity
@@ -48,7 +48,7 @@ class Inspection(msgspec.Struct, kw_only=True):
     label: str
     """The folder's name inside of the data folder."""
     identity: Identity
-    begun: Begun | None = None
+    begun: EpochStart | None = None
     """Epochs that its checkpoints do not know of yet."""
     opened: Recovered | None = None
     """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
@@ -125,7 +125,7 @@ class Inspector:
             self._find(Severity.DAMAGE, Kind.PARTITION, "", why, _NOTHING_LEFT)
             return self._inspection
         try:
-            opened = self._recovery.look()
+            opened = self._recovery.inspect()
         except UnknownImage as unknown:
             self._find(Severity.DAMAGE, Kind.UNREADABLE, "", str(unknown), _REFUSED)
             return self._inspection
@@ -233,7 +233,7 @@ class Inspector:
     def _is_damaged(self, segment: Segment) -> bool:
         return any(damage.file == segment.path for damage in self._recovery.report.damages)
 
-    def take(self, segment: Segment, found: Found) -> str | None:
+    def take(self, segment: Segment, found: ScannedBatch) -> str | None:
         """One whose records do not decode is as it was written: its owner decides."""
         rebuild, header = self._rebuild, found.header
         assert rebuild is not None
@@ -288,7 +288,7 @@ class Inspector:
         if why is not None:
             image = rebuild.image()
             image.end_offset = base
-            self._find_snapshot_fault(base, why, image if rebuild.is_begun or not is_first else None)
+            self._find_snapshot_fault(base, why, image if rebuild.is_created or not is_first else None)
 
     def _find_snapshot_fault(self, base: int, why: str, image: StateImage | None) -> None:
         self._inspection.snapshots[base] = image
@@ -373,7 +373,7 @@ class _IndexCheck:
         self._wrong: tuple[int, str] | None = None
         """The offset of the first entry that is not true, and why."""
 
-    def see(self, found: Found) -> None:
+    def see(self, found: ScannedBatch) -> None:
         index, header = self.index, found.header
         while self._next < len(index) and index.entry(self._next).position <= found.position:
             entry = index.entry(self._next)

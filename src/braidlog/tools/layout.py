@@ -13,8 +13,8 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Disk, join
 from braidlog.storage.folder.data_folder import FOLDER_MAGIC, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta, unreadable
 from braidlog.storage.segment.segment_files import Identity
-from braidlog.storage.state.leader_epoch_file import BegunEpochs
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.state.leader_epoch_file import LeaderEpochFile
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
 from braidlog.tools.inspect import Inspection, Inspector, Progress, segment_bytes
 
@@ -71,7 +71,7 @@ class Layout:
         if not described and not any(_NUMBER.fullmatch(name) for name in names):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
         self._read_identity()
-        self.begun = BegunEpochs(disk, path)
+        self.begun = LeaderEpochFile(disk, path)
         self.topics = self._read_topics(names)
         for name in disk.names(path):
             if name not in _KNOWN:
@@ -83,7 +83,7 @@ class Layout:
         self.findings.append(Finding(severity=severity, kind=kind, file=file, why=why, meaning=meaning, topic=topic))
 
     def _read_identity(self) -> None:
-        pair = SlotPair(self.disk, self.path, "folder", FOLDER_MAGIC)
+        pair = TwoCopyFile(self.disk, self.path, "folder", FOLDER_MAGIC)
         slots = pair.load()
         faults = pair.all_faults()
         if slots:
@@ -132,7 +132,7 @@ class Layout:
 
     def _read_topic(self, number: str) -> TopicPlace | None:
         folder = join(self.path, "topics", number)
-        pair = SlotPair(self.disk, folder, "topic", TOPIC_MAGIC)
+        pair = TwoCopyFile(self.disk, folder, "topic", TOPIC_MAGIC)
         metas = []
         undecoded: dict[str, str] = {}
         for slot in pair.load():
@@ -207,7 +207,7 @@ class Layout:
             folder=self.partition_folder(place, partition),
             label=f"{place.label}/{partition:04d}",
             identity=identity,
-            begun=self.begun.of(identity),
+            begun=self.begun.epoch_of(identity),
         )
         inspector = Inspector(
             self.disk, inspection, place.meta.settings, progress=progress, drop_unreadable=drop_unreadable

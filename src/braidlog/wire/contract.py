@@ -5,7 +5,7 @@
     connection.respond(request, answer) the bytes to send (`Refused` is accepted as a request); a client has `request(message)`
 
 A server connection also has `frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the
-`Refused` for a client that is not admitted. It may have `lone_request(data)`, a fast path for a read that is exactly
+`Refused` for a client that is not admitted. It may have `single_frame(data)`, a fast path for a read that is exactly
 one request (see `Receiver`).
 
 A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)`
@@ -100,7 +100,7 @@ class Receiver:
         if not self._closed:
             self._inbox.feed(data)
 
-    def lone_request(self, data: bytes) -> Any | None:  # noqa: ANN401, ARG002 - each dialect has its own
+    def single_frame(self, data: bytes) -> Any | None:  # noqa: ANN401, ARG002 - each dialect has its own
         """Return the request if `data` is exactly one request, called when nothing is buffered. The result equals
         that of `receive` and `next_event`. None: `data` is something else or not on the fast path; the state is
         unchanged.

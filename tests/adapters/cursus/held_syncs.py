@@ -11,7 +11,7 @@ from pathlib import Path
 
 from braidlog.cli import main
 from braidlog.model.runtime.runtime import Syncable
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.testing.server import ServerProcess
 
@@ -37,14 +37,14 @@ class HoldingNode(ServerProcess):
 
 
 def _hold(path: str) -> None:
-    sync, is_quick = PartitionLog.sync, LoopWorld._is_quick
+    sync, is_quick = PartitionLog.sync, EventLoopRuntime._is_quick
 
     def sync_later(self: PartitionLog, upto: int | None = None) -> int:
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH)
             return sync(self, upto)
 
-    def is_quick_now(self: LoopWorld, log: Syncable) -> bool:
+    def is_quick_now(self: EventLoopRuntime, log: Syncable) -> bool:
         """A disk that is held is slow: nothing is synced on the loop, which serves others."""
         with open(path, "rb") as file:
             try:
@@ -54,7 +54,7 @@ def _hold(path: str) -> None:
         return is_quick(self, log)
 
     PartitionLog.sync = sync_later  # type: ignore[method-assign]
-    LoopWorld._is_quick = is_quick_now  # type: ignore[method-assign]
+    EventLoopRuntime._is_quick = is_quick_now  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from tests.broker.three_nodes import OWN, TOPIC, assign
 from tests.cluster.topics import placed
 
 from braidlog.adapters.cursus.forwarding import at_partition, is_repeatable
-from braidlog.adapters.peers.node_calls import asked, asked_for_client, requests_of
+from braidlog.adapters.peers.node_calls import asked_for_client, call_route, requests_of
 from braidlog.broker.coordination import producer_names, stream_snapshots, transaction_checks
 from braidlog.broker.forwarding import Call
 from braidlog.coordinator.shards import place_of
@@ -39,9 +39,9 @@ def cluster(
     for each in nodes.values():
         services = each.node.services
         each.table.rows |= {
-            producer_names.CALL: asked_for_client(services.producer_names.answer),
-            stream_snapshots.CALL: asked_for_client(services.stream_snapshots.answer),
-            transaction_checks.CALL: asked(services.transaction_checks.answer),
+            producer_names.CALL: asked_for_client(services.producer_names.handle_call),
+            stream_snapshots.CALL: asked_for_client(services.stream_snapshots.handle_call),
+            transaction_checks.CALL: call_route(services.transaction_checks.handle_call),
         }
     return nodes
 
@@ -283,16 +283,16 @@ def test_topics_by_pattern_are_read_at_all_their_leaders() -> None:
 def test_what_was_acknowledged_is_read_once_it_is_committed(asked_for: str) -> None:
     """Clients read what they wrote with acks=1, and name no time to wait: the published broker acknowledges later."""
     leader = cluster()[LEADER]
-    world = leader.node.world
-    with world.holding_syncs():
+    runtime = leader.node.runtime
+    with runtime.holding_syncs():
         cursus(leader, r.Publish(TOPIC, b"v", partition=0, acks=r.Acks.NONE))
-        leader.node.spawn(later(leader, world.sync))
+        leader.node.spawn(later(leader, runtime.sync))
         assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"]
         cursus(leader, r.Publish(TOPIC, b"w", partition=0, acks=r.Acks.NONE))
         assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 1
         assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"], "for a while"
         assert cursus(leader, r.Consume(TOPIC, 0, 0, records_max=1)).records, "what is committed is enough"
-        leader.node.spawn(later(leader, world.sync))
+        leader.node.spawn(later(leader, runtime.sync))
         assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 2
 
 
@@ -306,7 +306,7 @@ def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:
         min_in_sync=1,
     )
     node.node.services.metadata.change_alone([created])
-    assert not node.node.run(node.node.services.reconciler.follow())
+    assert not node.node.run(node.node.services.reconciler.apply_metadata())
 
 
 @pytest.mark.parametrize("asked_node", NODES)
@@ -327,7 +327,7 @@ def test_a_group_is_the_same_on_any_node(asked_node: int) -> None:
         assert cursus(each, r.GroupStatus("g")).member_count == 1
         assert cursus(each, r.ListGroups()).groups == ("g",)
     assert isinstance(cursus(node, r.LeaveGroup(TOPIC, "g", "m", joined.generation)), a.Left)
-    assert nodes[2].node.services.coordinators.here() == [], "the coordinator alone has it"
+    assert nodes[2].node.services.coordinators.local_coordinators() == [], "the coordinator alone has it"
 
 
 def unload(coordinator: LinkedNode) -> Callable[[], None]:
@@ -362,7 +362,7 @@ def test_groups_are_not_listed_without_those_of_a_shard_that_is_loading(asked_no
 
 
 async def later(node: LinkedNode, act: Callable[[], None]) -> None:
-    await node.node.world.wakeup().wait(0.5)
+    await node.node.runtime.wakeup().wait(0.5)
     act()
 
 

@@ -48,16 +48,16 @@ def hosted(node: Node) -> list[Partition]:
 
 @pytest.mark.parametrize("acks", ["1", "-1"])
 def test_all_partitions_are_waited_for_together(node: Node, acks: str) -> None:
-    with node.world.holding_syncs():
-        job = node.world.spawn(produce(node, KEYED, acks))
-        node.world.settle()
-        waiting = {log for log, _ in node.world._held if isinstance(log, PartitionLog)}
+    with node.runtime.holding_syncs():
+        job = node.runtime.spawn(produce(node, KEYED, acks))
+        node.runtime.settle()
+        waiting = {log for log, _ in node.runtime._held if isinstance(log, PartitionLog)}
         assert waiting == {each.log for each in hosted(node)}, "each is being synced before any is done"
         assert not job.is_done
-        before = node.world.syncs
-        node.world.sync()
+        before = node.runtime.syncs
+        node.runtime.sync()
         assert job.is_done, "one wait was enough"
-        assert node.world.syncs - before == PARTITIONS
+        assert node.runtime.syncs - before == PARTITIONS
     ack = job.result()
     assert (ack.status, ack.last_offset) == ("OK", max(each.high_watermark for each in hosted(node)) - 1)
     assert sum(each.high_watermark for each in hosted(node)) == len(KEYED)

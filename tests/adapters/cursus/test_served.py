@@ -12,7 +12,7 @@ STREAM = ClientConnection().request(r.Stream("orders", 0))
 
 def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
     served = ServedConnection()
-    consume = served.lone_request(CONSUME)
+    consume = served.single_frame(CONSUME)
     assert consume is not None
     served.receive(STREAM)
     assert served.next_event() is NEED_DATA
@@ -23,7 +23,7 @@ def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
 
 def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
     served = ServedConnection()
-    consume = served.lone_request(CONSUME)
+    consume = served.single_frame(CONSUME)
     assert consume is not None
     served.receive(STREAM)
     assert served.respond(consume, b"its answer") == b"its answer"
@@ -32,9 +32,9 @@ def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
 
 def test_nothing_is_read_by_the_short_way_behind_a_stream_nor_the_stream_itself() -> None:
     served = ServedConnection()
-    assert served.lone_request(STREAM) is None
+    assert served.single_frame(STREAM) is None
     served.receive(STREAM)
     assert getattr(served.next_event(), "message", None) == r.Stream("orders", 0)
-    assert served.lone_request(CONSUME) is None
+    assert served.single_frame(CONSUME) is None
     served.begin_pushing()
-    assert served.lone_request(CONSUME) is None
+    assert served.single_frame(CONSUME) is None

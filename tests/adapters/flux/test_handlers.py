@@ -35,11 +35,11 @@ def test_with_absent_followers_acks_all_times_out_until_one_has_the_record(first
     node = Node()
     adapter = flux(node, 3)
     made = node.spawn(answer_of(adapter.handle, CONVERSATION, first))
-    node.world.advance(3_000)
+    node.runtime.advance(3_000)
     assert made.is_done
     waiting = node.spawn(answer_of(adapter.handle, CONVERSATION, ALL))
     assert not waiting.is_done
-    node.world.advance(3_000)
+    node.runtime.advance(3_000)
     with refused_with(Reason.ACKS_TIMED_OUT, match=r"1 of 3 replicas of orders/\d are in sync \(2 must be\)"):
         waiting.result()
     again = node.spawn(answer_of(adapter.handle, CONVERSATION, ALL))

@@ -45,7 +45,7 @@ def test_kafka_metadata_names_the_nodes_their_racks_and_the_leader() -> None:
     )
     assert told.controller_id == 2
     assert told.topics[0].partitions[0].offline_replicas == [1]
-    node.world.advance(30_001)
+    node.runtime.advance(30_001)
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
     assert [each.node_id for each in told.brokers] == [2, 3], "it may not come back"
     node.services.metadata.change_alone([registered(1, 2, doors=addresses(1)), e.FenceNode(node=1, incarnation=2)])
@@ -93,7 +93,7 @@ def test_the_topic_of_groups_is_made_when_it_is_first_asked_for(asked: Any) -> N
     node = three_nodes()
     deleted = e.DeleteTopic(topic=STATE_TOPIC, topic_id=uuid.UUID(int=7).hex, deleted_ms=1)
     node.services.metadata.change_alone([deleted])
-    assert not node.run(node.services.reconciler.follow())
+    assert not node.run(node.services.reconciler.apply_metadata())
     for every in (c.MetadataRequest(None), c.DescribeTopicPartitionsRequest([], 2000)):
         assert [each.name for each in kafka(node, every).topics] == [TOPIC]
     shards = kafka(node, asked).topics[0].partitions

@@ -286,7 +286,7 @@ def written(door: Door, topic: str, *, commit: bool | None) -> None:
     batch = batch_of(b"in", b"it", producer=(begun.producer_id, begun.epoch, 0), transactional=True)
     assert produced(door.ask(produce_of((topic, 0, batch), transactional_id="tx"), 9)) == [0]
     if commit is not None:
-        run(transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
+        run(transactions.end_transaction("tx", begun.producer_id, begun.epoch, commit=commit))
 
 
 def abort(door: Door, producer: tuple[int, int], *, commit: bool = False) -> int:
@@ -442,7 +442,7 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
     job = door.node.spawn(door.begin(request))
     door.node.run(door.services.topics.delete("t"))
     door.node.create("t")
-    door.node.world.advance(1)
+    door.node.runtime.advance(1)
     assert codes(job.result()) == [E.UNKNOWN_TOPIC_ID]
     assert codes(door.ask(fetch_of(("t", 0, 0)), 12)) == [0]
 
@@ -611,11 +611,11 @@ def test_a_large_request_lets_others_go_first() -> None:
     asked = [d.ListOffsetsRequestPartition(number) for number in range(1001)]
     many = d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic("a", asked)])
     few = d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic("a", [d.ListOffsetsRequestPartition(0)])])
-    large = door.node.world.spawn(door.begin(msgspec.structs.replace(door.request(many), parts=1002)))
-    small = door.node.world.spawn(door.begin(door.request(few), Talk("bob")))
+    large = door.node.runtime.spawn(door.begin(msgspec.structs.replace(door.request(many), parts=1002)))
+    small = door.node.runtime.spawn(door.begin(door.request(few), Talk("bob")))
     assert small.is_done
     assert not large.is_done
-    door.node.world.settle()
+    door.node.runtime.settle()
     assert len(large.result().topics[0].partitions) == 1001
 
 
@@ -647,10 +647,10 @@ def test_what_takes_long_for_each_entry_is_done_in_slices(key: Key, path: tuple[
     door.node.create(WIDE, 300)
     count = PARTS_AT_ONCE + 1
     request = msgspec.structs.replace(door.request(made(key, path, count)), parts=count)
-    job = door.node.world.spawn(door.begin(request))
+    job = door.node.runtime.spawn(door.begin(request))
     turns = 0
     while not job.is_done:
-        door.node.world._step(door.node.world._ready.popleft())
+        door.node.runtime._step(door.node.runtime._ready.popleft())
         turns += 1
     job.result()
     assert turns >= 2 + count // SLICE
@@ -667,11 +667,11 @@ def test_batches_stay_in_the_order_of_their_connection_behind_a_large_request() 
             d.ProduceRequestTopic("a", partition_data=[d.ProduceRequestPartition(0, batch_of(b"first"))] * count)
         ],
     )
-    job = door.node.world.spawn(door.begin(msgspec.structs.replace(door.request(first), parts=count + 1), talk))
-    behind = door.node.world.spawn(door.begin(door.request(produce_of(("a", 0, batch_of(b"second")))), talk))
+    job = door.node.runtime.spawn(door.begin(msgspec.structs.replace(door.request(first), parts=count + 1), talk))
+    behind = door.node.runtime.spawn(door.begin(door.request(produce_of(("a", 0, batch_of(b"second")))), talk))
     assert not job.is_done
     assert not behind.is_done
-    door.node.world.settle()
+    door.node.runtime.settle()
     offsets = [each.base_offset for each in job.result().responses[0].partition_responses]
     assert offsets == list(range(count))
     assert behind.result().responses[0].partition_responses[0].base_offset == count

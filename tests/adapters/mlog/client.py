@@ -13,7 +13,7 @@ from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
 from braidlog.security.authorization import Authorize
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.group_commit import Flusher
@@ -85,11 +85,11 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
     async def run() -> None:
         clock = SystemClock()
         data, flusher = DataFolder(OsDisk(), str(folder), clock), Flusher(clock)
-        world, tasks = LoopWorld(clock, flusher), Tasks()
+        runtime, tasks = EventLoopRuntime(clock, flusher), Tasks()
         services = open_services(
             data,
-            world,
-            lone_node(data, world, "0", tasks.spawn),
+            runtime,
+            lone_node(data, runtime, "0", tasks.spawn),
             defaults=TopicSettings(),
             authorize=Authorize({}, []),
         )

@@ -30,9 +30,11 @@ def produced() -> dict[int, LinkedNode]:
 def test_commits_are_kept_by_one_node_and_known_on_all() -> None:
     nodes = produced()
     assert mlog(nodes[LEADER], m.CommitOffsetRequest(TOPIC, "c", 2)).success
-    assert nodes[COORDINATOR].node.services.coordinators.of("c").offsets.committed("c", TOPIC, 0) is not None
+    assert (
+        nodes[COORDINATOR].node.services.coordinators.coordinator_for("c").offsets.committed("c", TOPIC, 0) is not None
+    )
     with pytest.raises(NotCoordinatorError):
-        nodes[LEADER].node.services.coordinators.of("c")
+        nodes[LEADER].node.services.coordinators.coordinator_for("c")
     for node in nodes.values():
         assert mlog(node, m.FetchOffsetRequest(TOPIC, "c")).offset == 2
     assert mlog(nodes[LEADER], m.FetchRequest(TOPIC, "c")).entry == m.LogEntry(2, b"c")

@@ -8,7 +8,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, three_nodes
 
 from braidlog.adapters.contract import Adapter, Relayed, answer_of
-from braidlog.adapters.peers.node_calls import CallTable, asked, requests_of
+from braidlog.adapters.peers.node_calls import CallTable, call_route, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
 from braidlog.kv.engine import operations as o
@@ -33,7 +33,7 @@ class Client:
     def hold(self, more_bytes: int) -> None:
         self.held_bytes += more_bytes
 
-    def answer_in_any_order(self) -> None:
+    def respond_in_any_order(self) -> None:
         pass
 
     def alone(self) -> AbstractContextManager[None]:
@@ -69,7 +69,7 @@ class LinkedNode:
             adapter = self.adapters[dialect] = make_adapter(dialect, self.node.services)
             self.table.rows[dialect] = requests_of(adapter)
             if isinstance(adapter, ForwardingAdapter):
-                self.table.rows.update({name: asked(answer) for name, answer in adapter.calls.items()})
+                self.table.rows.update({name: call_route(answer) for name, answer in adapter.calls.items()})
         self.others: dict[int, LinkedNode] = {}
         self.called: list[str] = []
         self.node.services.forwarding.calls = self
@@ -87,8 +87,8 @@ class LinkedNode:
             raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
         other.called.append(call.name)
         link: Any = Client()
-        asked = CallRequest(call.name, call.principal, call.body)
-        answer = other.node.run(other.table.answer(link, asked))
+        call_route = CallRequest(call.name, call.principal, call.body)
+        answer = other.node.run(other.table.handle_call(link, call_route))
         assert link.held_bytes == 0
         if answer.reason:
             raise NothingDoneError(Reason[answer.reason], answer.text)
@@ -105,7 +105,7 @@ class LinkedNode:
         job = self.node.spawn(answer_of(adapter.handle, client, request))
         for _ in range(200):
             if not job.is_done:
-                self.node.world.advance(20)
+                self.node.runtime.advance(20)
         try:
             answer: Any = job.result()
         except (BrokerError, StorageFault) as error:

@@ -59,8 +59,8 @@ def test_a_group_of_rustlog_is_the_same_on_any_node(asked: int) -> None:
     for each in nodes.values():
         assert rustlog(each, m.OffsetFetch(group="g", topic=TOPIC, partition=0)).offset == 1
         assert rustlog(each, fetch(group="g"), Form.BINARY).records == [b"b"]
-    assert nodes[1].node.services.coordinators.of("g").offsets.committed("g", TOPIC, 0) is not None
-    assert nodes[3].node.services.coordinators.here() == []
+    assert nodes[1].node.services.coordinators.coordinator_for("g").offsets.committed("g", TOPIC, 0) is not None
+    assert nodes[3].node.services.coordinators.local_coordinators() == []
 
 
 def test_a_forwarded_request_is_never_forwarded_again() -> None:
@@ -121,7 +121,7 @@ def test_a_topic_that_the_leader_has_not_heard_of_yet_is_no_answer_for_the_clien
 
 def answered(table: CallTable, call: CallRequest) -> CallResponse:
     link: Any = Client()
-    coroutine = table.answer(link, call)
+    coroutine = table.handle_call(link, call)
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -239,7 +239,7 @@ def test_the_console_of_another_node_reads_keys_whatever_rules_hold() -> None:
     assert nodes[1].called == ["mayfly"] * 3
     call = CallRequest("mayfly", "ann", MayflyClient().request(Request(1, mm.Get(b"k")), version=1))
     link: Any = Client()
-    refused = nodes[1].node.run(nodes[1].table.answer(link, call))
+    refused = nodes[1].node.run(nodes[1].table.handle_call(link, call))
     assert b"may not read key" in refused.body
 
 

@@ -15,7 +15,7 @@ from braidlog.adapters.peers.node_calls import ForwardedConversation
 from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter, forward_of, relayed
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
-from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.kv.engine import operations as o
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, Stamp, unpack_stamp
 from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of
@@ -40,7 +40,7 @@ class Port(Client):
         self.is_closing = False
         self.linked = linked_node
         services = linked_node.node.services
-        self.exchange = KeyExchange(sender_of(number), services.world)
+        self.exchange = KeyPeerService(sender_of(number), services.runtime)
         self.adapter = NodePortAdapter(
             sender_of(number), services.routing, self.exchange, linked_node.table, needs_certificate=needs_certificate
         )
@@ -119,7 +119,7 @@ def test_a_request_makes_one_hop() -> None:
 def test_a_request_that_hops_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: what was forwarded is taken for a client's own request, and handed on."""
     monkeypatch.setattr(ForwardedConversation, "is_forwarded", False)
-    monkeypatch.setattr(MayflyAdapter, "hands_on", ForwardingAdapter.hands_on)  # whatever its version
+    monkeypatch.setattr(MayflyAdapter, "should_forward", ForwardingAdapter.should_forward)  # whatever its version
     made = ports()
     leads_no_keys(made[1].linked)
     del made[1].others[3]

@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 
 from braidlog.cluster.metadata.events import ChangeLeader
 from braidlog.model.clock import SystemClock
@@ -29,7 +29,7 @@ def write_topic(path: Path, topic: str, *batches: bytes, start: int = 0, setting
 def follow(path: Path, topic: str) -> None:
     """Make the node a follower of a topic's first partition."""
     folder = DataFolder(OsDisk(), str(path), SystemClock())
-    store = open_metadata(folder, ManualWorld(ManualClock()), node="0")
+    store = open_metadata(folder, ManualRuntime(ManualClock()), node="0")
     store.load()
     store.write_durably([ChangeLeader(topic=topic, partition=0, leader_id="", leader_epoch=1)])
     store.close()

@@ -35,7 +35,7 @@ def filled() -> Node:
 def test_no_shard_is_there_before_the_first_use() -> None:
     node = Node()
     node.create("a")
-    assert node.services.coordinators.here() == []
+    assert node.services.coordinators.local_coordinators() == []
     assert STATE_TOPIC not in node.restarted().services.hosting.topics
 
 
@@ -44,15 +44,15 @@ def test_the_first_requests_wait_for_the_shards_and_none_is_refused() -> None:
     node.create("a")
     reached = [node.spawn(node.services.coordinators.reach(name)) for name in ("g", OTHER, "g")]
     listed = node.spawn(node.services.coordinators.all_led())
-    node.world.settle()
+    node.runtime.settle()
     numbers = [job.result().number for job in reached]
     assert numbers == [place_of("g"), place_of(OTHER), place_of("g")]
     assert len(listed.result()) in (0, SHARDS), "none, or all of them: never one that is being read"
-    assert len(node.services.coordinators.here()) == SHARDS
+    assert len(node.services.coordinators.local_coordinators()) == SHARDS
     assert node.services.hosting.names() == ["a"], "no request sees the topic"
 
 
-@pytest.mark.filterwarnings("ignore:coroutine 'ManualWorld.blocking' was never awaited")
+@pytest.mark.filterwarnings("ignore:coroutine 'ManualRuntime.blocking' was never awaited")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_first_use_may_end_anywhere() -> None:
     """Whatever is left of it, the next start has the shards, or the next use makes them."""

@@ -54,7 +54,7 @@ def test_members_of_a_group_are_expired_by_its_own_session_timeout() -> None:
     for group in ("g", "h"):
         node.run(node.groups.consumer.heartbeat(group, joining))
     change(node, "g", {SESSION: 10_000})
-    node.world.advance(10_001)
+    node.runtime.advance(10_001)
     assert node.run(node.groups.expire()) == {"g": ["m"]}
 
 

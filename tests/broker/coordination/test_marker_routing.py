@@ -54,7 +54,7 @@ def write(node: Node, *numbers: int, patient: bool = True) -> Failures:
     job = node.spawn(node.services.markers.write(ends(*numbers), patient=patient))
     for _ in range(1000):
         if not job.is_done:
-            node.world.advance(LOOK_MS)
+            node.runtime.advance(LOOK_MS)
     return job.result()
 
 
@@ -137,8 +137,8 @@ def test_what_another_node_refuses_for_good_is_not_asked_again() -> None:
 def test_a_node_marks_what_it_leads_and_says_what_it_does_not() -> None:
     node = three_nodes(leader=2)
     body = msgspec.msgpack.encode([*ends(0), End(7, 0, 4, 9, True, [("nowhere", 0)])])
-    answer = msgspec.msgpack.decode(node.run(node.services.markers.answer(body)))
+    answer = msgspec.msgpack.decode(node.run(node.services.markers.handle_call(body)))
     assert [(target, word) for target, word, _ in answer] == [(["nowhere", 0], "TOPIC_NOT_FOUND")]
     assert node.services.hosting.partition(TOPIC, 0).end_offset == 2
     with refused_with(Reason.INVALID_RECORD):
-        node.run(node.services.markers.answer(b"?"))
+        node.run(node.services.markers.handle_call(b"?"))

@@ -17,7 +17,7 @@ from braidlog.model.errors import BrokerError, Reason
 def three() -> dict[int, LinkedNode]:
     nodes = linked(3)
     for each in nodes.values():
-        each.table.rows[CALL] = asked_for_client(each.node.services.producer_names.answer)
+        each.table.rows[CALL] = asked_for_client(each.node.services.producer_names.handle_call)
     return nodes
 
 
@@ -29,7 +29,7 @@ def ended(node: LinkedNode, work: Coroutine[Any, Any, NamedProducer]) -> NamedPr
     job = node.node.spawn(work)
     for _ in range(200):
         if not job.is_done:
-            node.node.world.advance(20)
+            node.node.runtime.advance(20)
     return job.result()
 
 
@@ -61,7 +61,7 @@ def test_while_the_coordinator_is_away_known_names_go_on() -> None:
     nodes = three()
     known = resolved(nodes[2])
     nodes[2].node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    nodes[2].node.world.advance(round(REMEMBERED_SECONDS * 1000))
+    nodes[2].node.runtime.advance(round(REMEMBERED_SECONDS * 1000))
     assert resolved(nodes[2]) == known
     for name, epoch in (("new", 0), ("p", 1)):
         with refused_with(Reason.NOT_COORDINATOR):
@@ -71,7 +71,7 @@ def test_while_the_coordinator_is_away_known_names_go_on() -> None:
 def test_a_name_is_asked_for_again_after_a_while_so_that_it_is_not_forgotten() -> None:
     nodes = three()
     known = resolved(nodes[2])
-    nodes[2].node.world.advance(round(REMEMBERED_SECONDS * 1000))
+    nodes[2].node.runtime.advance(round(REMEMBERED_SECONDS * 1000))
     assert resolved(nodes[2]) == known
     assert nodes[1].called == [CALL] * 2
 
@@ -86,10 +86,10 @@ def test_who_comes_while_a_name_is_asked_for_waits_behind() -> None:
         order.append(number)
 
     jobs = [nodes[2].node.spawn(work(number)) for number in range(3)]
-    nodes[2].node.world.advance(20)
+    nodes[2].node.runtime.advance(20)
     assert not any(job.is_done for job in jobs)
     nodes[2].others[1] = coordinator
-    nodes[2].node.world.advance(100)
+    nodes[2].node.runtime.advance(100)
     assert (order, coordinator.called) == ([0, 1, 2], [CALL])
 
 
@@ -106,4 +106,4 @@ def test_a_node_that_gives_no_ids_refuses_and_so_does_one_that_is_asked_nonsense
     nodes = three()
     for number, body in ((2, b"\x92\xa1p\x00"), (1, b"nonsense")):
         with pytest.raises(BrokerError):
-            nodes[number].node.run(nodes[number].node.services.producer_names.answer(body, "alice"))
+            nodes[number].node.run(nodes[number].node.services.producer_names.handle_call(body, "alice"))

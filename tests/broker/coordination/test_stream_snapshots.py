@@ -23,7 +23,7 @@ KEPT = Snapshot(3, b"three")
 def three() -> dict[int, LinkedNode]:
     nodes = linked(3)
     for each in nodes.values():
-        each.table.rows[CALL] = asked_for_client(each.node.services.stream_snapshots.answer)
+        each.table.rows[CALL] = asked_for_client(each.node.services.stream_snapshots.handle_call)
     return nodes
 
 
@@ -31,7 +31,7 @@ def ended(node: LinkedNode, work: Coroutine[Any, Any, T]) -> T:
     job = node.node.spawn(work)
     for _ in range(200):
         if not job.is_done:
-            node.node.world.advance(20)
+            node.node.runtime.advance(20)
     return job.result()
 
 
@@ -64,7 +64,7 @@ def test_a_coordinator_that_has_not_heard_of_the_topic_yet_is_asked_again() -> N
             ended(nodes[2], work)
         assert caught.value.reason is Reason.NOT_COORDINATOR, "a client tries again"
     assert len(nodes[1].called) > 10
-    assert nodes[1].node.services.coordinators.of(other.counted_as).snapshots._table.values == {}
+    assert nodes[1].node.services.coordinators.coordinator_for(other.counted_as).snapshots._table.values == {}
 
 
 def test_snapshots_of_topics_that_ended_go_with_the_next_start() -> None:
@@ -76,7 +76,7 @@ def test_snapshots_of_topics_that_ended_go_with_the_next_start() -> None:
         ((name, key), KeptSnapshot(KEPT.version, KEPT.payload, topic_id))
         for name, topic_id in ((TOPIC, stream_of(node).topic_id), ("gone", "01"))
     ]
-    node.run(table.journal.settled(table.put_many([*found, ((TOPIC, b"l".hex()), found[1][1])])))
+    node.run(table.journal.wait_committed(table.put_many([*found, ((TOPIC, b"l".hex()), found[1][1])])))
     again = node.restarted()
     assert again.run(again.services.stream_snapshots.find(stream_of(again))) == KEPT
     assert again.services.holdings.used(StateKind.SNAPSHOTS) == 1
@@ -85,4 +85,4 @@ def test_snapshots_of_topics_that_ended_go_with_the_next_start() -> None:
 def test_a_call_that_is_no_question_is_refused() -> None:
     node = three()[1]
     with refused_with(Reason.INVALID_RECORD):
-        ended(node, of(node).answer(b"\xc1", "anonymous"))
+        ended(node, of(node).handle_call(b"\xc1", "anonymous"))

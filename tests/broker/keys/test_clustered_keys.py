@@ -20,7 +20,7 @@ from tests.server.etcd.members import members
 from tests.server.etcd.test_etcd_metadata import config_for
 
 from braidlog.broker.keys import slot_service
-from braidlog.broker.keys.clustered_keys import WAIT_SECONDS, Around, ClusteredKeys
+from braidlog.broker.keys.clustered_keys import WAIT_SECONDS, ClusteredKeys, KeyServiceContext
 from braidlog.cluster.metadata.events import FenceNode
 from braidlog.codec.batch.records import decode_batch
 from braidlog.kv.engine import operations as o
@@ -145,7 +145,7 @@ class Member(NamedTuple):
     """One of three nodes in its metadata, that takes part in keeping keys; the slots are led by nobody."""
 
     node: KvNode
-    around: Around
+    around: KeyServiceContext
     keys: ClusteredKeys
 
     @property
@@ -158,8 +158,8 @@ def member(name: str, *, flush: Flush = Flush.ACK) -> Member:
     services = node.services
     services.metadata.change_alone([registered(number) for number in NODES])
     tails = TailFolder(node.disk, "/tails")
-    around = Around(b"." * 16, services.routing, tails, node.world, lambda work, _: node.spawn(work))
-    return Member(node, around, node.kv.take_part(around))
+    around = KeyServiceContext(b"." * 16, services.routing, tails, node.runtime, lambda work, _: node.spawn(work))
+    return Member(node, around, node.kv.join_cluster(around))
 
 
 def placed(one: Member) -> list[tuple[int, ...]]:
@@ -188,14 +188,14 @@ def test_any_node_makes_the_slots_with_the_first_request(name: str) -> None:
 def test_the_controller_makes_the_slots_when_there_are_nodes_enough_or_time_is_up() -> None:
     for name in ("1", "2"):
         one = member(name)
-        one.node.run(one.keys.tend())
+        one.node.run(one.keys.run_maintenance())
         assert one.has_slots == (name == "1"), "one node makes them unasked"
     one = member("1")
     one.node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
-    one.node.run(one.keys.tend())
+    one.node.run(one.keys.run_maintenance())
     assert not one.has_slots
-    one.node.world.advance(round(WAIT_SECONDS * 1000) + 1)
-    one.node.run(one.keys.tend())
+    one.node.runtime.advance(round(WAIT_SECONDS * 1000) + 1)
+    one.node.run(one.keys.run_maintenance())
     assert placed(one) == placements(KEY_LOGS, (1, 2), 3)
 
 
@@ -205,7 +205,7 @@ def test_slots_are_flushed_as_their_keys_and_the_controller_says() -> None:
     topic = one.node.services.metadata.image.topics[LOG_TOPIC]
     assert (topic.settings.flush, topic.settings.delete) == (Flush.INTERVAL, False)
     one.node.kv.settings = KeyValueSettings(feed=False)
-    one.node.run(one.node.kv.take_part(one.around).tend())
+    one.node.run(one.node.kv.join_cluster(one.around).run_maintenance())
     topic = one.node.services.metadata.image.topics[LOG_TOPIC]
     assert (topic.settings.flush, topic.settings.delete) == (Flush.ACK, False)
     assert topic.unflushed == NODES, "none has promised yet that what it wrote before is on its disk"

@@ -27,7 +27,7 @@ class FedPeers:
         self.keys = KeyPeers()
         self.feed = Peers(beside=self.keys)
         self.feeds = {
-            number: LogFeeds(self.keys.slots[number], SETTINGS, self.keys.world, self.feed[number].spawn)
+            number: LogFeeds(self.keys.slots[number], SETTINGS, self.keys.runtime, self.feed[number].spawn)
             for number in (1, 2, 3)
         }
         self.lead(1)
@@ -37,7 +37,7 @@ class FedPeers:
         self.feed.elect(number)
         self.pass_time()
         for each, feeds in self.feeds.items():
-            feeds.led_anew(self.feed[each].partition)
+            feeds.on_leadership_change(self.feed[each].partition)
         self.pass_time()
 
     def pass_time(self) -> None:
@@ -63,7 +63,7 @@ class FedPeers:
     def stop(self) -> None:
         for number, feeds in self.feeds.items():
             self.feed[number].partition.retire()
-            feeds.led_anew(self.feed[number].partition)
+            feeds.on_leadership_change(self.feed[number].partition)
         self.pass_time()
 
 
@@ -128,7 +128,7 @@ def test_a_feed_that_is_ahead_of_the_state_beside_it_tells_nothing_again(fed: Fe
     fed.lead(2)
     assert (held[1].slot.applied, len(fed.told(2))) == (1, 3)
     held[1].hold_at = None
-    fed.keys.slots[2].go_on(0)
+    fed.keys.slots[2].resume_applying(0)
     fed.do(o.Increment(KEY))
     assert [row[1] for row in fed.told(2)] == [b"1", b"2", b"3", b"4"]
 

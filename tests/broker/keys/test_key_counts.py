@@ -40,7 +40,7 @@ def test_keys_in_slots_are_counted_on_all_nodes() -> None:
     found = one.node.run(services.key_counts.gathered())
     assert (found.keys, found.mutations, found.snapshot_taken_ms) == (12, 2, 7)
     assert found.uptime_seconds < 1000, "its own"
-    assert msgspec.msgpack.decode(one.node.run(services.key_counts.answer(b"")), type=Stats).keys == 0, "its part"
+    assert msgspec.msgpack.decode(one.node.run(services.key_counts.handle_call(b"")), type=Stats).keys == 0, "its part"
     for wrong in ({2: counts(5)}, {2: counts(5), 3: b"\xc1"}):
         others.told = wrong
         with refused_with(Reason.TIMED_OUT, match="node 3 does not tell its part of the counts"):

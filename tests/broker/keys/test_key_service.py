@@ -41,7 +41,7 @@ class KvNode(Node):
         self.kv.open()
         for _, work in self.kv.background():
             self.spawn(work())
-        self.world.settle()
+        self.runtime.settle()
 
     def again(self, disk: SimulatedDisk | None = None, kv: KeyValueSettings | None = None) -> "KvNode":
         return KvNode(disk or self.disk.after_kill(), self.clock, kv=kv or self.kv_settings)
@@ -108,7 +108,7 @@ def check_feed(node: KvNode) -> None:
 
 def test_a_mutation_is_acknowledged_when_it_is_durable() -> None:
     node = KvNode()
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(node.kv.execute(o.Set(b"a", b"1")))
         assert not job.is_done
         assert node.do(o.Get(b"a")) == b"1", "a read does not wait, and sees what is under way"
@@ -118,11 +118,11 @@ def test_a_mutation_is_acknowledged_when_it_is_durable() -> None:
 
 def test_many_mutations_share_a_sync() -> None:
     node = KvNode(kv=KeyValueSettings(feed=False))
-    before = node.world.syncs
-    with node.world.holding_syncs():
+    before = node.runtime.syncs
+    with node.runtime.holding_syncs():
         jobs = [node.spawn(node.kv.execute(o.Increment(b"count"))) for _ in range(50)]
     assert [job.result() for job in jobs] == list(range(1, 51))
-    assert node.world.syncs == before + 1
+    assert node.runtime.syncs == before + 1
 
 
 @pytest.mark.parametrize("flush", [Flush.OS, Flush.INTERVAL])
@@ -132,7 +132,7 @@ def test_lazy_mutations_survive_a_kill(flush: Flush) -> None:
         node.do(o.Increment(b"count"))
     assert node.kv.stats().durable_sequence == 1, "nobody has synced since the feed began"
     assert node.again().do(o.Get(b"count")) == b"5"
-    node.world.advance(1_100)
+    node.runtime.advance(1_100)
     assert node.kv.stats().feed_sequence == 5, "the feed syncs once an interval"
     check_feed(node)
 
@@ -169,8 +169,8 @@ def test_a_snapshot_shows_one_moment_while_the_store_goes_on() -> None:
         node.kv.store.execute(o.Push(b"list", o.End.LEFT, (b"new",)), node.clock.now_ms())
         node.kv.store.execute(o.Set(b"key%d" % pushed, b"new"), node.clock.now_ms())
         pushed += 1
-        node.world._step(node.world._ready.popleft()) if node.world._ready else node.world.settle()
-    node.world.settle()
+        node.runtime._step(node.runtime._ready.popleft()) if node.runtime._ready else node.runtime.settle()
+    node.runtime.settle()
     done = job.result()
     assert done.keys == 601
     assert done.sequence >= sequence
@@ -292,10 +292,10 @@ def test_what_a_record_of_the_feed_says() -> None:
 
 def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
     node = KvNode()
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         jobs = [node.spawn(node.kv.execute(o.Push(b"list", o.End.RIGHT, (b"%d" % n,)))) for n in range(100)]
     assert all(job.is_done for job in jobs)
-    node.world.settle()
+    node.runtime.settle()
     check_feed(node)
     kinds = [dict(record.headers)[f.TYPE] for record in node.feed()]
     assert kinds.count(b"list") < 10, "the whole list is not written out for every push"
@@ -313,11 +313,11 @@ def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.Mo
     kinds = bytes((o.Kind.SET, o.Kind.DELETE, o.Kind.INCREMENT, o.Kind.SET, o.Kind.DELETE, o.Kind.SET))
     columns = o.Columns(True, kinds, [b"a", b"b", b"n", b"b", b"a", b"c"], [b"1", b"", b"", b"2", b"", b"3"])
     asking = node.spawn(kv.execute_columns(columns))
-    node.world.settle()
+    node.runtime.settle()
     assert kv.stats().sequence == 5
     assert not asking.is_done, "the feed has more to tell than may wait for it"
     node.spawn(kv.background()[0][1]())
-    node.world.settle()
+    node.runtime.settle()
     assert asking.is_done
     assert kv.stats().feed_sequence == 5
     feed = kv._feed
@@ -337,18 +337,18 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     push = o.Push(b"list", o.End.RIGHT, (b"x",))
     queued: list[o.Operation[Any] | o.Columns] = [o.Set(b"k", b"v"), push, o.Increment(b"n"), push, columns]
     queued += [o.Delete(b"list"), columns]
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         jobs: list[Any] = [node.spawn(node.kv.execute(o.Set(b"held", b"2")))]  # the feed waits for the sync of this one
-        node.world.settle()
+        node.runtime.settle()
         for each in queued:
             work = node.kv.execute_columns(each) if isinstance(each, o.Columns) else node.kv.execute(each)
             jobs.append(node.spawn(work))
-        before = node.world.syncs
+        before = node.runtime.syncs
     assert all(job.is_done for job in jobs)
-    node.world.settle()
+    node.runtime.settle()
     check_feed(node)
     assert [f.sequence_in(record.headers) for record in node.feed()] == list(range(1, 16))
-    assert node.world.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
+    assert node.runtime.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
     assert node.kv._feed is not None
     assert not node.kv._feed._queue._latest
 
@@ -357,11 +357,11 @@ def test_large_values_that_wait_for_the_feed_are_bounded_by_their_bytes(monkeypa
     monkeypatch.setattr("braidlog.broker.keys.change_feed.PENDING_BYTES_MAX", 1_000)
     node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
     node.do(o.Set(b"first", b"1"))
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         asked = [node.spawn(node.kv.execute(o.Set(b"k%d" % n, bytes(600)))) for n in range(2)]
-        node.world.settle()
+        node.runtime.settle()
         assert [job.is_done for job in asked] == [True, False]
-    node.world.settle()
+    node.runtime.settle()
     assert asked[1].is_done
     check_feed(node)
 
@@ -392,7 +392,7 @@ def test_a_change_waits_for_nothing_unless_the_disk_or_the_feed_is_waited_for(mo
     columns = o.Columns(True, bytes((o.Kind.SET, o.Kind.DELETE)), [b"d", b"c"], [b"4", b""])
     refused = node.run(node.kv.execute_columns(columns))
     assert (refused.refused, refused.found[1]) == ([0], True)
-    node.world.advance(2_000)
+    node.runtime.advance(2_000)
     check_feed(node)
 
 
@@ -400,13 +400,13 @@ def test_a_feed_that_has_much_to_tell_does_not_linger_until_somebody_waits(monke
     monkeypatch.setattr("braidlog.broker.keys.change_feed.PENDING_EARLY", 3)
     node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
     node.do(o.Set(b"first", b"1"))
-    node.world.advance(2_000)
+    node.runtime.advance(2_000)
     for number in range(3):
         node.do(o.Set(b"k", b"%d" % number))
-    node.world.settle()
+    node.runtime.settle()
     assert node.kv.stats().feed_sequence == 1, "it lingers"
     node.do(o.Set(b"k", b"3"))
-    node.world.settle()
+    node.runtime.settle()
     assert node.kv.stats().feed_sequence == 5
     check_feed(node)
 
@@ -416,7 +416,7 @@ def test_a_long_round_of_the_feed_gives_others_their_turn(monkeypatch: pytest.Mo
     monkeypatch.setattr("braidlog.broker.keys.change_feed.TURN_BYTES", 1)
     node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
     node.do(o.Set(b"first", b"1"))
-    node.world.advance(2_000)
+    node.runtime.advance(2_000)
     feed = node.kv._feed
     assert feed is not None
     ends: list[int] = []
@@ -425,17 +425,17 @@ def test_a_long_round_of_the_feed_gives_others_their_turn(monkeypatch: pytest.Mo
         while feed.sequence < 6:
             if not ends or ends[-1] != feed._end:
                 ends.append(feed._end)
-            await node.world.wakeup().wait(0)
+            await node.runtime.wakeup().wait(0)
 
     for number in range(5):
         node.do(o.Set(b"k", b"%d" % number))
-    before = node.world.syncs
+    before = node.runtime.syncs
     node.spawn(feed.reach(6))
     watching = node.spawn(look())
-    node.world.advance(1)
+    node.runtime.advance(1)
     assert watching.is_done
     assert len(ends) >= 4, "five batches one after another, with a turn of the loop between them"
-    assert node.world.syncs - before == 2, "of the store and of the feed"
+    assert node.runtime.syncs - before == 2, "of the store and of the feed"
     check_feed(node)
 
 
@@ -446,12 +446,12 @@ def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -
     node.spawn(kv.background()[0][1]())
     node.run(kv.execute(o.Increment(b"count")))
     assert node.services.hosting.exists(FEED_TOPIC), "the first mutation is acknowledged when there is a topic"
-    node.world.advance(1_000)
+    node.runtime.advance(1_000)
     for _ in range(3):
         node.run(kv.execute(o.Increment(b"count")))
-    node.world.advance(48)
+    node.runtime.advance(48)
     assert kv.stats().feed_sequence == 1
-    node.world.advance(2)
+    node.runtime.advance(2)
     assert kv.stats().feed_sequence == 4
     node.run(kv.execute(o.Increment(b"count")))
     node.run(kv.drain())
@@ -553,17 +553,17 @@ def test_a_full_disk_that_has_room_again_is_gone_on_with(where: str, attempts: i
     node.disk.on_operation = refuse
     with suppress(StorageFault):  # its own log has it, or has not: then it says so
         node.do(o.Increment(key))
-    node.world.settle()
+    node.runtime.settle()
     seen = node.do(o.Get(key))
     while left:
         with pytest.raises(StorageFault) as refused:
             node.do(o.Increment(key))
         assert refused.value.is_full
         assert node.do(o.Get(key)) == seen, "what is refused does not happen, what is there is read"
-        node.world.advance(int(RETRY_SECONDS * 1000))
-    node.world.advance(int(RETRY_SECONDS * 1000))
+        node.runtime.advance(int(RETRY_SECONDS * 1000))
+    node.runtime.advance(int(RETRY_SECONDS * 1000))
     assert node.do(o.Increment(key)) == int(seen) + 1
-    node.world.settle()
+    node.runtime.settle()
     check_feed(node)
     check_feed(node.again())
 
@@ -590,12 +590,12 @@ def test_a_part_is_told_only_when_the_whole_is_sure_to_follow(monkeypatch: pytes
     kv = node.services.keyvalue
     kv.open()
     node.spawn(kv.execute(o.Push(b"list", o.End.LEFT, (b"1",))))
-    node.world.settle()
+    node.runtime.settle()
     assert kv.stats().durable_sequence == 1
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         node.spawn(kv.execute(o.Push(b"list", o.End.LEFT, (b"2",))))
         node.spawn(kv.background()[0][1]())
-        node.world.settle()
+        node.runtime.settle()
         states = [node.disk.after_kill(), *(disk for _, disk in node.disk.crash_states())]
         for disk in states:
             check_feed(KvNode(disk, node.clock))
@@ -632,12 +632,12 @@ def test_a_snapshot_under_load_is_never_ahead_of_the_log(flush: Flush) -> None:
         nonlocal acked
         for _ in range(12):
             acked = max(acked, await node.kv.execute(o.Increment(b"count")))
-            await node.world.pause()
+            await node.runtime.pause()
 
     node.disk.on_operation = crash
     for _ in range(3):
         jobs: list[Any] = [node.spawn(work) for work in (count(), node.kv.snapshot(), count(), count())]
-        node.world.settle()
+        node.runtime.settle()
         assert jobs[1].result().sequence > 0
         assert [job.result() for job in (jobs[0], *jobs[2:])] == [None] * 3
     print(f"{flush}: {states} states")
@@ -750,16 +750,16 @@ class Campaign:
             elif drawn < 0.4:
                 # Several at once: they share syncs and batches of the feed.
                 jobs = [node.spawn(node.kv.execute(self.mix.operation())) for _ in range(6)]
-                node.world.settle()
+                node.runtime.settle()
                 assert all(job.is_done for job in jobs)
             else:
                 job = node.spawn(node.kv.execute(self.mix.operation()))
-                node.world.settle()
+                node.runtime.settle()
                 assert job.is_done
             if node.kv.settings.flush is not Flush.ACK:
-                node.world.advance(self.random.randrange(800))
+                node.runtime.advance(self.random.randrange(800))
         node.disk.on_operation = None
-        node.world.advance(2_000)
+        node.runtime.advance(2_000)
         check_feed(node)
 
     def columns(self) -> o.Columns:
@@ -788,7 +788,7 @@ class Campaign:
             self.behind += there < quiet.services.keyvalue.store.sequence
         # A clock of its own: what is tried here must not age the store that goes on.
         again = KvNode(disk, ManualClock(self.node.clock.now_ms()), kv=self.node.kv_settings)
-        again.world.advance(2_000)
+        again.runtime.advance(2_000)
         check_feed(again)
 
 

@@ -11,7 +11,7 @@ from tests.partition.peers import Peers
 from tests.refusals import reason_of
 
 from braidlog.broker.keys.key_writes import SEVERAL_BYTES, WrittenLogs
-from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, Slots
+from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, SlotService
 from braidlog.kv.engine import operations as o
 from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
@@ -36,14 +36,14 @@ class Only:
     def __init__(self, flush: Flush) -> None:
         self.flush = flush
         self.peers = Peers(TopicSettings(flush=flush, segment_bytes=SEGMENT_BYTES), min_in_sync=1, first=(1,))
-        self.peer, self.world = self.peers[1], self.peers.world
+        self.peer, self.runtime = self.peers[1], self.peers.runtime
         self.slots = self.slots_of(1)
         self.made_anew, self.counted = 0, (0, 0)
 
-    def slots_of(self, node: int) -> Slots:
+    def slots_of(self, node: int) -> SlotService:
         peer = self.peers[node]
         tails = TailFolder(peer.disk, "/tails")
-        slots = Slots(self.world, b"node %011d" % node, SETTINGS, tails, peer.spawn, logs=lambda: 1)
+        slots = SlotService(self.runtime, b"node %011d" % node, SETTINGS, tails, peer.spawn, logs=lambda: 1)
         slots.attach(peer.partition)
         return slots
 
@@ -57,17 +57,17 @@ class Only:
             assert results.refused == [row for row, each in enumerate(results.found) if isinstance(each, BrokerError)]
             return results.found
 
-        return self.world.spawn(found())
+        return self.runtime.spawn(found())
 
     def carry(self) -> None:
         """Until nobody waits for anything but time; then until their time has run out. A failed disk is noticed by then."""
         self.peers.carry()
-        self.world.advance(int(ANSWER_SECONDS_MAX * 1000) + 1)
+        self.runtime.advance(int(ANSWER_SECONDS_MAX * 1000) + 1)
         self.partition.tick()
         self.peers.carry()
 
     def seen(self) -> tuple[Any, ...]:
-        partition, (slot,) = self.partition, self.slots.here().values()
+        partition, (slot,) = self.partition, self.slots.local_logs().values()
         log, state = partition.log, slot.slot
         data = log.read(log.start_offset, 1 << 20)
         if slot.made_anew != self.made_anew:  # a state that is made anew counts from zero
@@ -110,16 +110,16 @@ class Twins:
 
 def _play(one: Only, kind: str, level: Level, chance: Random) -> Any:
     if kind == "time":
-        one.world.advance(chance.choice([1, 1_000, 60_000]))
+        one.runtime.advance(chance.choice([1, 1_000, 60_000]))
         return None
     if kind == "fault":
         one.peer.disk.fail_at = {len(one.peer.disk.operations) + chance.randrange(1, 4): errno.ENOSPC}
     if kind == "checkpoint":
-        job: Job[Any] = one.world.spawn(one.slots.checkpoint(0))
+        job: Job[Any] = one.runtime.spawn(one.slots.checkpoint(0))
     elif kind == "expire":
-        job = one.world.spawn(one.slots.expire())
+        job = one.runtime.spawn(one.slots.expire())
     elif kind == "single":
-        job = one.world.spawn(one.slots.execute(_operation(chance), level))
+        job = one.runtime.spawn(one.slots.execute(_operation(chance), level))
     else:
         reads = chance.random() < 0.3
         operations = [_operation(chance, reads=reads) for _ in range(chance.randrange(1, 30))]
@@ -163,13 +163,13 @@ def test_an_only_replica_writes_as_a_step_writes(monkeypatch: pytest.MonkeyPatch
 
 def test_a_change_is_answered_when_it_is_on_the_disk() -> None:
     one = Only(Flush.ACK)
-    with one.world.holding_syncs():
+    with one.runtime.holding_syncs():
         change, read = one.burst(o.Set(b"a", b"1"), o.Set(b"b", b"2")), one.burst(o.Get(b"a"))
-        single = one.world.spawn(one.slots.execute(o.Increment(b"c"), Level.QUORUM))
+        single = one.runtime.spawn(one.slots.execute(o.Increment(b"c"), Level.QUORUM))
         old = one.burst(o.Get(b"a"), level=Level.ONE)
-        one.world.settle()
+        one.runtime.settle()
         assert old.result() == [b"1"]
-        one.world.advance(60_000)
+        one.runtime.advance(60_000)
         assert not change.is_done
         assert not read.is_done, "it may be taken back yet"
         assert not single.is_done
@@ -181,7 +181,7 @@ def test_a_change_is_answered_when_it_is_on_the_disk() -> None:
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_a_burst_whose_leader_gets_followers_waits_for_them(flush: Flush) -> None:
     one = Only(flush)
-    with one.world.holding_syncs():
+    with one.runtime.holding_syncs():
         change = one.burst(o.Set(b"a", b"1"))
         assert change.is_done is (flush is Flush.INTERVAL)
         one.peers.assign(one.peers.assignment.changed(replicas=(1, 2, 3), in_sync=(1, 2, 3)))
@@ -196,7 +196,7 @@ def test_a_burst_whose_leader_gets_followers_waits_for_them(flush: Flush) -> Non
 
 def test_a_burst_whose_leader_is_deposed_is_in_doubt() -> None:
     one = Only(Flush.ACK)
-    with one.world.holding_syncs():
+    with one.runtime.holding_syncs():
         change, read = one.burst(o.Set(b"a", b"1")), one.burst(o.Get(b"a"))
         one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
@@ -209,13 +209,13 @@ def test_a_burst_whose_leader_is_deposed_is_in_doubt() -> None:
 
 def test_what_the_next_leader_commits_at_the_same_offset_acknowledges_nothing() -> None:
     one = Only(Flush.ACK)
-    with one.world.holding_syncs(one.slots._written):
+    with one.runtime.holding_syncs(one.slots._written):
         change = one.burst(o.Set(b"a", b"1"))
         one.peers.away = {1}
         one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
         one.peers.assign(one.peers.assignment.changed(in_sync=(2,)))
-        other = one.world.spawn(one.slots_of(2).execute(o.Set(b"b", b"2"), Level.ONE))
+        other = one.runtime.spawn(one.slots_of(2).execute(o.Set(b"b", b"2"), Level.ONE))
         one.peers.away = set()
         one.peers.assign()
         one.peers.tick()
@@ -229,8 +229,8 @@ def test_what_the_next_leader_commits_at_the_same_offset_acknowledges_nothing() 
 
 def test_a_single_change_of_a_deposed_leader_is_in_doubt() -> None:
     one = Only(Flush.ACK)
-    with one.world.holding_syncs():
-        job: Job[Any] = one.world.spawn(one.slots.execute(o.Set(b"a", b"1"), Level.QUORUM))
+    with one.runtime.holding_syncs():
+        job: Job[Any] = one.runtime.spawn(one.slots.execute(o.Set(b"a", b"1"), Level.QUORUM))
         one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
     one.carry()
@@ -239,9 +239,9 @@ def test_a_single_change_of_a_deposed_leader_is_in_doubt() -> None:
 
 def test_a_disk_that_fails_answers_nobody_well() -> None:
     one = Only(Flush.ACK)
-    with one.world.holding_syncs():
+    with one.runtime.holding_syncs():
         change = one.burst(o.Set(b"a", b"1"))
-        one.world.settle()
+        one.runtime.settle()
         one.peer.disk.fail_at = {len(one.peer.disk.operations) + 1: errno.EIO}
     one.carry()
     (refused,) = change.result()
@@ -302,29 +302,29 @@ def test_a_burst_of_reads_waits_for_the_logs_that_are_not_committed_and_for_no_o
     other = beside[1].partition
     other.number = 1
     tails = TailFolder(one.peer.disk, "/tails")
-    one.slots = Slots(one.world, b"node %011d" % 1, SETTINGS, tails, one.peer.spawn, logs=lambda: 2)
+    one.slots = SlotService(one.runtime, b"node %011d" % 1, SETTINGS, tails, one.peer.spawn, logs=lambda: 2)
     for partition in (one.partition, other):
         one.slots.attach(partition)
     first, second = (next(key for key in KEYS if one.slots.log_of(key) == log) for log in (0, 1))
     writing = one.burst(o.Set(first, b"1"), o.Set(second, b"2"))
-    one.world.settle()
+    one.runtime.settle()
     assert writing.result() == [True, True]
     at_once = one.slots.reads
     assert one.burst(o.Get(second), o.Get(first), o.Get(second)).result() == [b"2", b"1", b"2"]
     assert one.slots.reads == at_once + 3
-    with one.world.holding_syncs():
+    with one.runtime.holding_syncs():
         one.burst(o.Set(first, b"3"))
         both, alone = one.burst(o.Get(first), o.Get(second)), one.burst(o.Get(second))
         assert (both.is_done, alone.result()) == (False, [b"2"])
-    one.world.settle()
+    one.runtime.settle()
     assert both.result() == [b"3", b"2"]
     other.held_writes.hold()
     both = one.burst(o.Get(first), o.Get(second))
     assert not both.is_done
     assert one.burst(o.Get(first)).result() == [b"3"]
     other.held_writes.release()
-    one.world.settle()
+    one.runtime.settle()
     assert both.result() == [b"3", b"2"]
-    one.slots.here()[0].fault = StorageFault("it cannot be read")
+    one.slots.local_logs()[0].fault = StorageFault("it cannot be read")
     refused, found = one.burst(o.Get(first), o.Get(second)).result()
     assert (refused.reason, found) == (Reason.UNAVAILABLE, b"2")

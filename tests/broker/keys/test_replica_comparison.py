@@ -11,11 +11,11 @@ from tests.model.manual_world import Job
 
 from braidlog.adapters.peers.node_port import NodePortAdapter
 from braidlog.broker.keys import replica_comparison
-from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.broker.keys.replica_comparison import HOLD_SECONDS_MAX
 from braidlog.kv.engine import operations as o
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, Stamp, unpack_stamp
-from braidlog.kv.replicated.anti_entropy import Ask, LeafTold, Narrower, Reply, Unknown
+from braidlog.kv.replicated.anti_entropy import Ask, LeafState, Narrower, Reply, Unknown
 from braidlog.kv.replicated.merkle import LEAVES
 from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, Reason
@@ -78,10 +78,14 @@ class ComparedPeers(KeyPeers):
         super().__init__()
         routing: Any = None
         calls: Any = None
-        self.exchanges: dict[int, KeyExchange] = {}
+        self.exchanges: dict[int, KeyPeerService] = {}
         self.ports: dict[int, NodePortAdapter] = {}
         for number, slots in self.slots.items():
-            exchange = self.exchanges[number] = KeyExchange(bytes([number]) * 16, self.world, lambda slots=slots: slots)  # type: ignore[misc]
+            exchange = self.exchanges[number] = KeyPeerService(
+                bytes([number]) * 16,
+                self.runtime,
+                lambda slots=slots: slots,  # type: ignore[misc]
+            )
             self.ports[number] = NodePortAdapter(exchange.sender, routing, exchange, calls, needs_certificate=False)
         self.questions = Questions(self)
         for key in KEYS:
@@ -94,19 +98,19 @@ class ComparedPeers(KeyPeers):
             self.tick()
 
     def compare(self, number: int) -> Job[Any]:
-        job = self.world.spawn(self.exchanges[number].comparing.compare(0, self.questions.compare))
+        job = self.runtime.spawn(self.exchanges[number].comparing.compare(0, self.questions.compare))
         for _ in range(200):
             if not job.is_done:
-                self.world.advance(10)
+                self.runtime.advance(10)
                 self.carry()
         return job
 
     def keys(self, number: int) -> dict[bytes, Any]:
-        slot = self.slots[number].here()[0].slot
+        slot = self.slots[number].local_logs()[0].slot
         return {key: (value, slot.stamp_of(key)) for key, value in slot.keyspace.data.items()}
 
     def keyspace(self, number: int) -> Any:
-        return self.slots[number].here()[0].slot.keyspace
+        return self.slots[number].local_logs()[0].slot.keyspace
 
 
 def test_replicas_that_are_alike_are_found_so_by_one_question() -> None:
@@ -144,13 +148,13 @@ def test_it_is_put_right_while_keys_are_written() -> None:
 
     def write() -> None:
         if peers.questions.asked[-1].next_leaf - peers.questions.asked[-1].first_leaf == 1:
-            written.append(peers.world.spawn(peers.slots[1].execute(o.Set(KEYS[7], b"new"), 2)))  # type: ignore[arg-type]
+            written.append(peers.runtime.spawn(peers.slots[1].execute(o.Set(KEYS[7], b"new"), 2)))  # type: ignore[arg-type]
 
     peers.questions.meanwhile = write
     peers.compare(2)
     peers.settle()
     assert written
-    assert peers.slots[2].here()[0].hold_at is None
+    assert peers.slots[2].local_logs()[0].hold_at is None
     assert peers.keys(2) == peers.keys(1)
     assert peers.keys(2)[KEYS[7]][0] == b"new"
 
@@ -160,7 +164,7 @@ def test_a_leader_that_cannot_be_asked_holds_nothing_back(caplog: pytest.LogCapt
     peers.away = {1}
     assert peers.compare(2).result() == []
     assert "could not be compared" in caplog.text
-    assert peers.slots[2].here()[0].hold_at is None
+    assert peers.slots[2].local_logs()[0].hold_at is None
 
 
 def test_what_is_told_of_later_than_what_comes_in_time_is_given_up() -> None:
@@ -168,16 +172,16 @@ def test_what_is_told_of_later_than_what_comes_in_time_is_given_up() -> None:
     peers.keyspace(2).data[KEYS[3]] = b"rotten"
 
     def later(reply: Reply) -> Reply:
-        return reply._replace(offset=reply.offset + 5) if isinstance(reply, LeafTold) else reply
+        return reply._replace(offset=reply.offset + 5) if isinstance(reply, LeafState) else reply
 
     async def ask(slot: int, question: Ask) -> Reply:
         return later(await peers.questions.compare(slot, question))
 
-    job = peers.world.spawn(peers.exchanges[2].comparing.compare(0, ask))
+    job = peers.runtime.spawn(peers.exchanges[2].comparing.compare(0, ask))
     for _ in range(20):
-        peers.world.advance(int(HOLD_SECONDS_MAX * 1000))
+        peers.runtime.advance(int(HOLD_SECONDS_MAX * 1000))
     assert job.result() == []
-    assert peers.slots[2].here()[0].hold_at is None
+    assert peers.slots[2].local_logs()[0].hold_at is None
     assert peers.keys(2)[KEYS[3]][0] == b"rotten"
     assert {key for each in peers.compare(2).result() for key in each.put} == {KEYS[3]}, "the next one finds it"
 
@@ -193,13 +197,13 @@ def test_a_leader_that_answers_slowly_holds_a_slot_for_so_long_only() -> None:
     peers.compare(2).result()
     single = [each for each in peers.questions.asked if each.next_leaf - each.first_leaf == 1]
     assert len(single) <= 3
-    assert peers.slots[2].here()[0].hold_at is None
+    assert peers.slots[2].local_logs()[0].hold_at is None
 
 
 def test_a_leader_whose_clock_is_far_ahead_puts_nothing_right(caplog: pytest.LogCaptureFixture) -> None:
     peers = ComparedPeers()
-    ahead = Stamp(peers.world.now_ms() + DRIFT_MS_MAX + 1, 0, bytes(16))
-    peers.slots[1].here()[0].slot.restamp(KEYS[3], ahead)
+    ahead = Stamp(peers.runtime.now_ms() + DRIFT_MS_MAX + 1, 0, bytes(16))
+    peers.slots[1].local_logs()[0].slot.restamp(KEYS[3], ahead)
     peers.keyspace(2).data[KEYS[3]] = b"rotten"
     assert peers.compare(2).result() == []
     assert "more than a minute from now" in caplog.text
@@ -208,11 +212,11 @@ def test_a_leader_whose_clock_is_far_ahead_puts_nothing_right(caplog: pytest.Log
 
 def test_of_a_slot_that_is_not_led_here_in_that_epoch_nothing_is_known() -> None:
     peers = ComparedPeers()
-    slot = peers.slots[1].here()[0]
+    slot = peers.slots[1].local_logs()[0]
     asked = Ask(slot.epoch, slot.slot.applied, (0, LEAVES), 0)
 
     def told(number: int, slot: int, ask: Ask) -> type[Reply]:
-        return type(peers.world.run(peers.exchanges[number].comparing.answer(slot, ask)))
+        return type(peers.runtime.run(peers.exchanges[number].comparing.answer(slot, ask)))
 
     assert told(1, 0, asked) is Narrower
     assert told(2, 0, asked) is told(1, 0, asked._replace(epoch=7)) is told(1, 5, asked) is Unknown
@@ -230,19 +234,19 @@ def test_a_leader_compares_with_nobody_and_trees_are_made_in_slices(monkeypatch:
 def test_what_is_written_is_later_than_what_another_node_said_and_the_other_way_round() -> None:
     peers = ComparedPeers()
     slots, exchange = peers.slots[1], peers.exchanges[1]
-    ahead = Stamp(peers.world.now_ms() + 20_000, 7, bytes(16))
+    ahead = Stamp(peers.runtime.now_ms() + 20_000, 7, bytes(16))
     exchange.observe(ahead.pack())
     peers.ask(1, o.Set(KEYS[0], b"after it"))
-    written = slots.here()[0].slot.stamp_of(KEYS[0])
+    written = slots.local_logs()[0].slot.stamp_of(KEYS[0])
     assert written is not None
     assert ahead < written < unpack_stamp(exchange.stamp()), (
         "whoever is asked next for the same client writes later still"
     )
-    too_far = Stamp(peers.world.now_ms() + DRIFT_MS_MAX + 60_000, 0, bytes(16))
+    too_far = Stamp(peers.runtime.now_ms() + DRIFT_MS_MAX + 60_000, 0, bytes(16))
     with pytest.raises(BrokerError, match="ahead"):
         exchange.observe(too_far.pack())
     peers.ask(1, o.Set(KEYS[1], b"not dragged along"))
-    last = slots.here()[0].slot.stamp_of(KEYS[1])
+    last = slots.local_logs()[0].slot.stamp_of(KEYS[1])
     assert last is not None
     assert written < last < too_far
 
@@ -250,16 +254,16 @@ def test_what_is_written_is_later_than_what_another_node_said_and_the_other_way_
 def test_a_wall_clock_that_jumps_and_is_set_right_makes_no_node_one_that_others_refuse() -> None:
     peers = ComparedPeers()
     first = unpack_stamp(peers.exchanges[2].stamp())
-    peers.world.clock.step(600_000)
+    peers.runtime.clock.step(600_000)
     peers.exchanges[1].observe(first.pack())
     assert unpack_stamp(peers.exchanges[1].stamp()).wall_ms > first.wall_ms + 590_000
     peers.ask(1, o.Set(KEYS[0], b"slots have a steady clock"))
     peers.settle()
-    peers.world.clock.step(-600_000)
+    peers.runtime.clock.step(-600_000)
     for exchange in peers.exchanges.values():
         for other in peers.exchanges.values():
             other.observe(exchange.stamp())
-    stamp = peers.slots[2].here()[0].slot.stamp_of(KEYS[0])
+    stamp = peers.slots[2].local_logs()[0].slot.stamp_of(KEYS[0])
     assert stamp is not None
     assert stamp.wall_ms < first.wall_ms + DRIFT_MS_MAX
 
@@ -267,8 +271,8 @@ def test_a_wall_clock_that_jumps_and_is_set_right_makes_no_node_one_that_others_
 def test_what_a_node_that_was_started_with_a_wrong_clock_has_written_holds_up_nobody() -> None:
     """It is committed, ten minutes ahead: who is asked, and who compares, does not wait until then."""
     peers = ComparedPeers()
-    ahead = Stamp(peers.world.now_ms() + 600_000, 0, bytes(16))
-    peers.slots[1].clock.follow(ahead)
+    ahead = Stamp(peers.runtime.now_ms() + 600_000, 0, bytes(16))
+    peers.slots[1].clock.advance_past(ahead)
     peers.ask(1, o.Set(KEYS[0], b"ten minutes ahead"))
     peers.settle()
     assert [stamp > ahead for _, stamp in [peers.keys(number)[KEYS[0]] for number in peers.exchanges]] == [True] * 3

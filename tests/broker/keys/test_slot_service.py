@@ -9,7 +9,7 @@ from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
 from tests.refusals import reason_of, refused_with
 
-from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, RECORDS_PER_TURN, Slots
+from braidlog.broker.keys.slot_service import ANSWER_SECONDS_MAX, RECORDS_PER_TURN, SlotService
 from braidlog.broker.keys.slot_stats import memory_of
 from braidlog.codec.batch.header import iter_batches
 from braidlog.kv.engine import operations as o
@@ -37,20 +37,20 @@ class KeyPeers(Peers):
 
     def __init__(self, *, min_in_sync: int = 2) -> None:
         super().__init__(min_in_sync=min_in_sync)
-        self.slots: dict[int, Slots] = {}
+        self.slots: dict[int, SlotService] = {}
         for number in (1, 2, 3):
             peer = self[number]
             tails = TailFolder(peer.disk, "/tails")
-            self.slots[number] = Slots(self.world, b"node %011d" % number, SETTINGS, tails, peer.spawn)
+            self.slots[number] = SlotService(self.runtime, b"node %011d" % number, SETTINGS, tails, peer.spawn)
             self.slots[number].attach(peer.partition)
 
     def ask(self, node: int, operation: o.Operation[Any], level: Level = Level.QUORUM) -> Job[object]:
-        job = self.world.spawn(self.slots[node].execute(operation, level))
+        job = self.runtime.spawn(self.slots[node].execute(operation, level))
         self.carry()
         return job
 
     def time_out(self) -> None:
-        self.world.advance(int(ANSWER_SECONDS_MAX * 1000) + 1)
+        self.runtime.advance(int(ANSWER_SECONDS_MAX * 1000) + 1)
         self.carry()
 
 
@@ -69,7 +69,7 @@ def burst(peers: KeyPeers, *operations: o.Operation[Any], level: Level = Level.Q
     async def found() -> list[Any]:
         return (await peers.slots[1].execute_columns(columns_of(*operations), level)).found
 
-    job = peers.world.spawn(found())
+    job = peers.runtime.spawn(found())
     peers.carry()
     return job
 
@@ -145,7 +145,7 @@ def test_what_a_deposed_leader_acknowledged_at_one_is_kept_and_taken_by_the_next
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.argument[-1] for record in tail.records] == [1], "and not what nobody was told of"
     for verdict in (Verdict.TAKEN, Verdict.KNOWN):
-        job = peers.world.spawn(peers.slots[2].replicate(tail.log, tail.records[0]))
+        job = peers.runtime.spawn(peers.slots[2].replicate(tail.log, tail.records[0]))
         peers.carry()
         assert job.result() is verdict
     peers.tick()
@@ -157,9 +157,9 @@ def test_a_verdict_is_told_when_it_is_committed() -> None:
     peers = KeyPeers()
     peers.away = {2, 3}
     record = SlotRecord(
-        Op.SET, KEY, b"1", 0, Level.ONE, Stamp(peers.world.now_ms(), 0, b"a third node ..."), Origin(7, 3)
+        Op.SET, KEY, b"1", 0, Level.ONE, Stamp(peers.runtime.now_ms(), 0, b"a third node ..."), Origin(7, 3)
     )
-    job = peers.world.spawn(peers.slots[1].replicate(0, record))
+    job = peers.runtime.spawn(peers.slots[1].replicate(0, record))
     peers.carry()
     assert not job.is_done
     peers.away = set()
@@ -179,7 +179,7 @@ def test_a_tail_is_sent_until_it_is_committed_and_goes_then() -> None:
     peers.tick()
 
     def sent(send: Callable[[int, SlotRecord], Awaitable[Verdict]]) -> list[int]:
-        job = peers.world.spawn(peers.slots[1].send_tails(send))
+        job = peers.runtime.spawn(peers.slots[1].send_tails(send))
         for _ in range(4):
             peers.carry()
         return [tail.log for tail in job.result()]
@@ -205,7 +205,7 @@ def test_what_may_not_be_committed_is_kept_before_a_log_is_removed() -> None:
     peers.tick()
     peers.away = {2, 3}
     peers.ask(1, o.Increment(KEY, 2), Level.ONE)
-    peers.slots[1].here()[0].let_go()
+    peers.slots[1].local_logs()[0].close()
     peers[1].partition.replicated.log.close()
     keep_uncommitted(peers[1].folder.open_partition(TOPIC, 0), 0, TailFolder(peers[1].disk, "/tails"))
     tails = kept_tails(peers[1].disk, "/tails")
@@ -217,22 +217,24 @@ def test_a_long_log_is_applied_in_turns() -> None:
     for _ in range(2 * RECORDS_PER_TURN):
         peers.ask(1, o.Increment(KEY), Level.ONE)
     peers.tick()
-    late = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[3].disk, "/tails"), peers[3].spawn)
+    late = SlotService(
+        peers.runtime, b"another node ...", SETTINGS, TailFolder(peers[3].disk, "/tails"), peers[3].spawn
+    )
     late.attach(peers[3].partition)
-    assert late.here()[0].slot.applied == RECORDS_PER_TURN
+    assert late.local_logs()[0].slot.applied == RECORDS_PER_TURN
     with pytest.raises(NotLeaderError):
-        peers.world.run(late.execute(o.Get(KEY), Level.ONE))
-    peers.world.advance(0)
-    assert peers.world.run(late.execute(o.Get(KEY), Level.ONE)) == b"%d" % (2 * RECORDS_PER_TURN)
-    assert late.here()[0].slot.applied == 2 * RECORDS_PER_TURN
+        peers.runtime.run(late.execute(o.Get(KEY), Level.ONE))
+    peers.runtime.advance(0)
+    assert peers.runtime.run(late.execute(o.Get(KEY), Level.ONE)) == b"%d" % (2 * RECORDS_PER_TURN)
+    assert late.local_logs()[0].slot.applied == 2 * RECORDS_PER_TURN
 
 
 def test_keys_go_at_their_time_by_a_record_of_the_leader() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1", 1))
-    peers.world.advance(1_001)
-    jobs = [peers.world.spawn(peers.slots[number].expire()) for number in (2, 1)]
-    peers.world.advance(0)
+    peers.runtime.advance(1_001)
+    jobs = [peers.runtime.spawn(peers.slots[number].expire()) for number in (2, 1)]
+    peers.runtime.advance(0)
     assert [job.result() for job in jobs] == [0, 1]
     for _ in range(2):  # the record, then that it is committed
         peers.tick()
@@ -240,7 +242,7 @@ def test_keys_go_at_their_time_by_a_record_of_the_leader() -> None:
 
 
 def checkpoint(peers: KeyPeers, node: int = 1) -> Job[bool]:
-    job = peers.world.spawn(peers.slots[node].checkpoint(0))
+    job = peers.runtime.spawn(peers.slots[node].checkpoint(0))
     for _ in range(8):
         peers.carry()
         peers.tick()
@@ -256,10 +258,12 @@ def test_a_checkpoint_lets_the_log_before_it_go_on_all_replicas() -> None:
     assert peers.ask(1, o.Increment(KEY)).result() == 6
     peers.tick()
     for number in (1, 2, 3):
-        anew = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[1].disk, "/tails"), peers[1].spawn)
+        anew = SlotService(
+            peers.runtime, b"another node ...", SETTINGS, TailFolder(peers[1].disk, "/tails"), peers[1].spawn
+        )
         anew.attach(peers[number].partition)
-        assert anew.here()[0].slot.keyspace.data == {KEY: 6}
-        assert anew.here()[0].is_whole
+        assert anew.local_logs()[0].slot.keyspace.data == {KEY: 6}
+        assert anew.local_logs()[0].is_whole
 
 
 def test_a_replica_that_was_away_too_long_begins_with_the_checkpoint() -> None:
@@ -276,7 +280,7 @@ def test_a_replica_that_was_away_too_long_begins_with_the_checkpoint() -> None:
     for _ in range(4):
         peers.tick()
     assert peers[3].partition.start_offset == 5
-    assert peers.slots[3].here()[0].made_anew == 1
+    assert peers.slots[3].local_logs()[0].made_anew == 1
     assert peers.ask(3, o.Get(KEY), Level.ONE).result() == b"5"
 
 
@@ -303,7 +307,7 @@ def test_what_ends_where_the_next_leaders_log_begins_is_kept_before_it_goes() ->
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.origin for record in tail.records] == [Origin(1, 1), Origin(1, 2), Origin(1, 3)]
     for record in tail.records:
-        job = peers.world.spawn(peers.slots[2].replicate(tail.log, record))
+        job = peers.runtime.spawn(peers.slots[2].replicate(tail.log, record))
         peers.carry()
         assert job.result() is Verdict.TAKEN
     assert peers.ask(2, o.Get(KEY)).result() == b"331"
@@ -314,7 +318,7 @@ def test_a_checkpoint_ends_with_its_leaders_epoch() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Increment(KEY))
     peers.away = {2, 3}
-    job = peers.world.spawn(peers.slots[1].checkpoint(0))
+    job = peers.runtime.spawn(peers.slots[1].checkpoint(0))
     peers.carry()
     assert not job.is_done
     peers.away = {1}
@@ -323,17 +327,19 @@ def test_a_checkpoint_ends_with_its_leaders_epoch() -> None:
     peers.elect(1)
     peers.tick()
     assert job.result() is False
-    assert peers.slots[1].here()[0].slot.checkpoint is None
+    assert peers.slots[1].local_logs()[0].slot.checkpoint is None
     assert peers[1].partition.start_offset == 0
 
 
 def test_a_checkpoint_is_written_when_the_log_has_outgrown_the_keys() -> None:
     peers = KeyPeers()
-    peers.slots[1].here()[0]._settings = KeyValueSettings(memory_bytes_max=0, feed=False, snapshot_wal_bytes=8 * 1024)
+    peers.slots[1].local_logs()[0]._settings = KeyValueSettings(
+        memory_bytes_max=0, feed=False, snapshot_wal_bytes=8 * 1024
+    )
     written = []
     for _ in range(12):
         peers.ask(1, o.Set(KEY, b"." * 200))
-        job = peers.world.spawn(peers.slots[1].write_checkpoints())
+        job = peers.runtime.spawn(peers.slots[1].write_checkpoints())
         for _ in range(8):
             peers.carry()
             peers.tick()
@@ -348,7 +354,7 @@ def test_what_is_asked_while_a_slot_is_handed_over_waits_for_the_next_leader() -
     peers[1].partition.held_writes.hold()
     one, many = (
         peers.ask(1, o.Increment(KEY)),
-        peers.world.spawn(peers.slots[1].execute_columns(columns_of(o.Get(KEY)), Level.QUORUM)),
+        peers.runtime.spawn(peers.slots[1].execute_columns(columns_of(o.Get(KEY)), Level.QUORUM)),
     )
     assert (one.is_done, many.is_done) == (False, False)
     assert peers[1].partition.end_offset == 0
@@ -365,7 +371,7 @@ def test_several_operations_are_waited_for_together_and_each_has_its_answer() ->
     elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
     peers.ask(1, o.Push(OTHER_KEY, o.End.LEFT, (b"x",)))
     columns = columns_of(o.Increment(KEY), o.Increment(OTHER_KEY), o.Set(elsewhere, b"1"), o.Increment(KEY))
-    job = peers.world.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
+    job = peers.runtime.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
     assert not job.is_done
     peers.carry()
     (first, wrong, moved, second), refused = job.result()
@@ -398,30 +404,30 @@ def test_a_follower_reads_columns_at_level_one() -> None:
     burst(peers, o.Set(KEY, b"1", 1), o.Set(OTHER_KEY, b"2"))
     peers.tick()
     for level, wanted in ((Level.ONE, [b"1", b"2"]), (Level.QUORUM, [NotLeaderError] * 2)):
-        job = peers.world.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY), o.Get(OTHER_KEY)), level))
+        job = peers.runtime.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY), o.Get(OTHER_KEY)), level))
         found = job.result().found
         assert [type(each) if isinstance(each, BrokerError) else each for each in found] == wanted
-    peers.world.advance(2_000)
-    job = peers.world.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY)), Level.ONE))
+    peers.runtime.advance(2_000)
+    job = peers.runtime.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY)), Level.ONE))
     assert job.result().found == [b"1"], "its leader has not removed it"
     assert burst(peers, o.Get(KEY), o.Get(OTHER_KEY)).result() == [None, b"2"], "and does so before it reads"
-    assert peers.slots[1].here()[0].slot.keyspace.deadlines == {}
+    assert peers.slots[1].local_logs()[0].slot.keyspace.deadlines == {}
 
 
 def test_names_are_told_by_the_leader_when_it_is_known_to_lead() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
     asked = Scan(0, 0, b"", b"key-", 9)
-    elsewhere = peers.world.spawn(peers.slots[2].scan(asked, Level.QUORUM))
+    elsewhere = peers.runtime.spawn(peers.slots[2].scan(asked, Level.QUORUM))
     with pytest.raises(NotLeaderError):
         elsewhere.result()
-    told = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
+    told = peers.runtime.spawn(peers.slots[1].scan(asked, Level.QUORUM))
     assert not told.is_done
     peers.carry()
     assert told.result() == ([KEY], 0, KEY, KEY_LOGS)
     peers.away = {2, 3}
-    late = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
-    at_once = peers.world.spawn(peers.slots[1].scan(asked, Level.ONE))
+    late = peers.runtime.spawn(peers.slots[1].scan(asked, Level.QUORUM))
+    at_once = peers.runtime.spawn(peers.slots[1].scan(asked, Level.ONE))
     assert at_once.result().names == [KEY]
     peers.time_out()
     with refused_with(Reason.TIMED_OUT):
@@ -435,7 +441,7 @@ def test_the_limit_of_memory_is_of_all_slots_of_a_node() -> None:
     assert peers.ask(1, o.Set(KEY, b"." * 5_000)).result() is True
     slots._used_bytes += 5_000  # of another slot
     assert reason_of(peers.ask(1, o.Set(KEY, b"." * 6_000)).result) is Reason.OUT_OF_MEMORY
-    job = peers.world.spawn(slots.expire())  # counts anew
+    job = peers.runtime.spawn(slots.expire())  # counts anew
     peers.tick()
     assert job.result() == 0
     assert peers.ask(1, o.Set(KEY, b"." * 6_000)).result() is True
@@ -461,7 +467,7 @@ def test_columns_are_answered_as_operations_are() -> None:
     elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
     kinds = bytes([o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE, o.Kind.DELETE, o.Kind.SET])
     columns = o.Columns(True, kinds, [KEY, KEY, KEY, KEY, elsewhere], [b"6", b"", b"", b"", b"1"])
-    job = peers.world.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
+    job = peers.runtime.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
     peers.carry()
     found, refused = job.result()
     assert found[:4] == [True, 7, True, None]
@@ -472,15 +478,17 @@ def test_a_log_that_cannot_be_read_is_offline_on_one_node() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
     peers.ask(1, o.Set(KEY, b"2"))
-    job = peers.world.spawn(peers[1].partition.delete_below(1, peers.world))
+    job = peers.runtime.spawn(peers[1].partition.delete_below(1, peers.runtime))
     peers.tick()
     assert job.result() == 1, "and no checkpoint begins there"
-    broken = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[1].disk, "/tails"), peers[1].spawn)
+    broken = SlotService(
+        peers.runtime, b"another node ...", SETTINGS, TailFolder(peers[1].disk, "/tails"), peers[1].spawn
+    )
     broken.attach(peers[1].partition)
-    assert peers.world.run(broken.checkpoint(0)) is False
+    assert peers.runtime.run(broken.checkpoint(0)) is False
     for operation in (o.Get(KEY), o.Set(KEY, b"3")):
         with pytest.raises(BrokerError, match=r"log 0 of keys is offline on this node: .*no checkpoint"):
-            peers.world.run(broken.execute(operation, Level.ONE))
+            peers.runtime.run(broken.execute(operation, Level.ONE))
     peers[1].partition.followed = None
     peers.tick()
     assert peers.ask(2, o.Get(KEY), Level.ONE).result() == b"2"
@@ -524,9 +532,9 @@ def test_what_comes_together_is_one_batch_of_its_log(level: Level) -> None:
     peers.tick()
     assert [batches(peers, number) for number in (1, 2, 3)] == [[5]] * 3
     for number in (1, 2, 3):
-        keyspace = peers.slots[number].here()[0].slot.keyspace
+        keyspace = peers.slots[number].local_logs()[0].slot.keyspace
         assert (keyspace.data, [*keyspace.deadlines]) == ({KEY: 8}, [KEY])
-    stamps = {tuple(peers.slots[number].here()[0].slot.stamps.items()) for number in (1, 2, 3)}
+    stamps = {tuple(peers.slots[number].local_logs()[0].slot.stamps.items()) for number in (1, 2, 3)}
     assert len(stamps) == 1
 
 
@@ -568,22 +576,24 @@ def test_a_burst_that_the_log_does_not_take_leaves_nothing_behind() -> None:
 def test_a_burst_writes_keys_into_a_checkpoint_before_it_changes_them(ttl_seconds: int) -> None:
     peers = KeyPeers()
     burst(peers, o.Set(KEY, b"1"), o.Set(OTHER_KEY, b"1", ttl_seconds))
-    slot = peers.slots[1].here()[0]
+    slot = peers.slots[1].local_logs()[0]
     writing = slot.begin_checkpoint()
     assert burst(peers, o.Increment(KEY), o.Increment(KEY), o.Increment(OTHER_KEY)).result() == [2, 3, 2]
     assert batches(peers) == [2, 1, 5], "the keys as they were stand before their first change"
     assert not writing.write_some()
     end = writing.end()
     peers.tick()
-    job = peers.world.spawn(peers[1].partition.delete_below(writing.begin, peers.world))
+    job = peers.runtime.spawn(peers[1].partition.delete_below(writing.begin, peers.runtime))
     for _ in range(2):
         peers.tick()
     assert job.result() == writing.begin
-    anew = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[2].disk, "/tails"), peers[2].spawn)
+    anew = SlotService(
+        peers.runtime, b"another node ...", SETTINGS, TailFolder(peers[2].disk, "/tails"), peers[2].spawn
+    )
     anew.attach(peers[2].partition)
     for _ in range(4):
-        peers.world.advance(0)
-    made = anew.here()[0].slot
+        peers.runtime.advance(0)
+    made = anew.local_logs()[0].slot
     assert (made.applied, made.is_complete) == (end, True)
     assert made.keyspace.data == slot.slot.keyspace.data == {KEY: 3, OTHER_KEY: 2}
     assert (made.stamps, made.keyspace.deadlines) == (slot.slot.stamps, slot.slot.keyspace.deadlines)

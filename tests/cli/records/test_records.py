@@ -11,7 +11,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 from tests.cli.braid import COLLECTED, DEBUGGED, DIALECTS, PROGRAM, SECONDS_MAX, UNDONE, Braid, check, fresh
-from tests.client.gate import Gate
+from tests.client.gate import PartitionLocks
 from tests.waiting import until
 
 import braidlog
@@ -347,7 +347,7 @@ def test_produce_without_answers_gives_up_at_the_second_interrupt(tmp_path: Path
     """The second record is stored and its answer never comes: it is not said to be acknowledged. One batch is on its way at a
     time: that it was sent says that the first was acknowledged.
     """
-    with Gate() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         braid = Braid(url=f"kafka://127.0.0.1:{gate.port}")
         braid.ok("topic", "create", "t")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 from tests.simulation.etcd import ModelClient, ModelEtcd
 
 from braidlog.cluster.etcd.entries import Keys
@@ -28,29 +28,32 @@ class Node:
         nonces = count(1)
         self.store = EtcdStore(
             self.client,
-            cluster.world,
+            cluster.runtime,
             prefix=PREFIX,
             node=name,
             new_nonce=lambda: f"{name}-{next(nonces)}",
             snapshot_every=cluster.snapshot_every,
         )
         cluster.run(self.store.open(known))
-        self.metadata = Metadata(self.store, cluster.world)
+        self.metadata = Metadata(self.store, cluster.runtime)
         self.store.arrived = self.metadata.catch_up
-        self.jobs = [cluster.world.spawn(self.store.follow_changes()), cluster.world.spawn(self.store.check_watch())]
+        self.jobs = [
+            cluster.runtime.spawn(self.store.follow_changes()),
+            cluster.runtime.spawn(self.store.check_watch()),
+        ]
 
 
 class Cluster:
     def __init__(self, *, snapshot_every: int = 1_000, rng: Random | None = None) -> None:
-        self.world = ManualWorld(ManualClock(), rng=rng)
-        self.etcd = ModelEtcd(self.world)
+        self.runtime = ManualRuntime(ManualClock(), rng=rng)
+        self.etcd = ModelEtcd(self.runtime)
         self.snapshot_every = snapshot_every
-        founder = EtcdStore(ModelClient(self.etcd), self.world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
-        self.run(founder.found_cluster("c1"))
+        founder = EtcdStore(ModelClient(self.etcd), self.runtime, prefix=PREFIX, node="0", new_nonce=lambda: "0")
+        self.run(founder.create_cluster("c1"))
 
     def run(self, coroutine: object, ms: int = 100) -> object:
-        job: Job[object] = self.world.spawn(coroutine)  # type: ignore[arg-type]
-        self.world.advance(ms)
+        job: Job[object] = self.runtime.spawn(coroutine)  # type: ignore[arg-type]
+        self.runtime.advance(ms)
         return job.result()
 
     def entries(self) -> int:

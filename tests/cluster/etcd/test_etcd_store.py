@@ -57,7 +57,7 @@ def test_a_block_of_ids_is_given_once_whatever_became_of_the_answer(fate: Fate) 
     node.client.fate = fates(fate)
     cluster.run(node.metadata.change(next_block), ms=1_000)
     cluster.etcd.deliver_late()
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert node.metadata.image.ids_taken == before + BLOCK
     assert cluster.entries() == 1
     assert Node(cluster, "2").metadata.image.ids_taken == before + BLOCK
@@ -69,8 +69,8 @@ def test_who_lost_looks_again_before_it_proposes() -> None:
     nodes = [Node(cluster, "1"), Node(cluster, "2")]
     before = nodes[0].metadata.image.ids_taken
     nodes[1].client.fate = fates(Fate.NOT_ANSWERED, Fate.NOT_ANSWERED)
-    jobs = [cluster.world.spawn(node.metadata.change(next_block)) for node in nodes]
-    cluster.world.advance(2_000)
+    jobs = [cluster.runtime.spawn(node.metadata.change(next_block)) for node in nodes]
+    cluster.runtime.advance(2_000)
     for job in jobs:
         job.result()
     assert [node.metadata.image.ids_taken for node in nodes] == [before + 2 * BLOCK] * 2
@@ -81,12 +81,12 @@ def test_nobody_answers_for_long() -> None:
     cluster = Cluster()
     node = Node(cluster, "1")
     node.client.fate = lambda _: Fate.NOT_ARRIVED
-    job = cluster.world.spawn(node.metadata.change(next_block))
-    cluster.world.advance(15_000)
+    job = cluster.runtime.spawn(node.metadata.change(next_block))
+    cluster.runtime.advance(15_000)
     with refused_with(Reason.UNAVAILABLE, match="may be made or not"):
         job.result()
     assert node.store.outage is not None
-    words = node.store.outage.report(cluster.world.monotonic())
+    words = node.store.outage.report(cluster.runtime.monotonic())
     assert len(words.splitlines()) == 10
     assert words.startswith("etcd has not answered for")
     assert "nobody answers" in words
@@ -102,8 +102,8 @@ def test_an_entry_that_etcd_never_takes_is_given_up() -> None:
     head = Keys(PREFIX).head
     value = cluster.etcd.read(one(head), 0, 0, keys_only=False).items[0].value
     cluster.run(node.client.write([Put(head, value + b" ")]))
-    job = cluster.world.spawn(node.metadata.change(next_block))
-    cluster.world.advance(int(PROPOSE_SECONDS_MAX * 1000) + 1_000)
+    job = cluster.runtime.spawn(node.metadata.change(next_block))
+    cluster.runtime.advance(int(PROPOSE_SECONDS_MAX * 1000) + 1_000)
     with refused_with(Reason.UNAVAILABLE, match="the head does not name it"):
         job.result()
 
@@ -119,12 +119,12 @@ def test_an_entry_that_is_too_large_is_refused_before_it_is_sent() -> None:
 def test_a_watch_that_is_deaf_is_opened_anew() -> None:
     cluster = Cluster()
     writer, deaf = Node(cluster, "1"), Node(cluster, "2")
-    cluster.world.advance(3_000)
+    cluster.runtime.advance(3_000)
     for watch in cluster.etcd.watches:
         watch.is_deaf = True
     cluster.run(writer.metadata.change(next_block), ms=1_000)
     assert deaf.metadata.seq == 0
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert deaf.metadata.seq == writer.metadata.seq == 1
 
 
@@ -140,7 +140,7 @@ def test_snapshots_replace_entries_and_followers_that_were_away_read_them() -> N
     assert cluster.etcd.compacted > 0
     assert away.metadata.seq == 0
     away.client.fate = lambda _: Fate.DONE
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert away.metadata.image == writer.metadata.image
     assert Node(cluster, "3").metadata.image == writer.metadata.image
     images = cluster.etcd.read(Keys(PREFIX).images, 0, 0, keys_only=True).items
@@ -180,11 +180,11 @@ def test_an_etcd_that_was_set_back_is_refused(back: int) -> None:
         older.run(other.metadata.change(lambda _: [AddNode(node_id="9", addr="x:1")]))
     with pytest.raises(StorageFault, match="restored from an old copy"):
         Node(older, "1", known=known)
-    older.etcd.world = cluster.world
+    older.etcd.runtime = cluster.runtime
     node.client.etcd = older.etcd  # the members were replaced under a running node
     with pytest.raises(BrokerError, match="restored from an old copy"):
         cluster.run(node.store.propose([IdBlock(taken=10_000)], after=4), ms=1_000)
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert not any(job.is_done for job in node.jobs)
     assert node.metadata.seq == 4
 
@@ -213,9 +213,9 @@ def test_another_cluster_is_refused() -> None:
     cluster = Cluster()
     with pytest.raises(StorageFault, match="belongs to 'c0'"):
         Node(cluster, "1", known=Position("c0", 0, ""))
-    store = EtcdStore(ModelClient(cluster.etcd), cluster.world, prefix=PREFIX, node="1", new_nonce=lambda: "n")
-    assert cluster.run(store.found_cluster("c2")) == "c1", "the one that has begun stays"
-    elsewhere = EtcdStore(ModelClient(cluster.etcd), cluster.world, prefix="else", node="1", new_nonce=lambda: "n")
+    store = EtcdStore(ModelClient(cluster.etcd), cluster.runtime, prefix=PREFIX, node="1", new_nonce=lambda: "n")
+    assert cluster.run(store.create_cluster("c2")) == "c1", "the one that has begun stays"
+    elsewhere = EtcdStore(ModelClient(cluster.etcd), cluster.runtime, prefix="else", node="1", new_nonce=lambda: "n")
     with pytest.raises(BrokerError, match="no cluster"):
         cluster.run(elsewhere.open())
 
@@ -244,18 +244,18 @@ def test_every_node_applies_the_same_entries_each_once(seed: int) -> None:
 
     unknown = 0
     for _ in range(20):
-        jobs = [cluster.world.spawn(take(node)) for node in nodes]
-        cluster.world.advance(rng.randrange(20, 400))
+        jobs = [cluster.runtime.spawn(take(node)) for node in nodes]
+        cluster.runtime.advance(rng.randrange(20, 400))
         if rng.random() < 0.2:
             cluster.etcd.deliver_late()
         for watch in [watch for watch in cluster.etcd.watches if rng.random() < 0.05]:
             watch.stop()
-        cluster.world.advance(12_000)
+        cluster.runtime.advance(12_000)
         unknown += sum(job.error is not None for job in jobs)
     for node in nodes:
         node.client.fate = lambda _: Fate.DONE
     cluster.etcd.deliver_late()
-    cluster.world.advance(15_000)
+    cluster.runtime.advance(15_000)
     assert len(set(blocks)) == len(blocks), "a block was given twice"
     images = [node.metadata.image for node in nodes] + [Node(cluster, "9").metadata.image]
     assert all(image == images[0] for image in images)
@@ -272,11 +272,11 @@ def test_a_producer_id_is_given_once_by_whichever_node(seed: int) -> None:
     nodes = [Node(cluster, str(number)) for number in range(3)]
     for node in nodes:
         node.client.fate = lambda _: rng.choices((Fate.DONE, Fate.NOT_ANSWERED), (2, 1))[0]
-    ids = [ProducerIds(node.metadata, cluster.world) for node in nodes]
+    ids = [ProducerIds(node.metadata, cluster.runtime) for node in nodes]
     given: list[int] = []
     for _ in range(5):
-        jobs = [cluster.world.spawn(each.take()) for each in ids]
-        cluster.world.advance(1_000)
+        jobs = [cluster.runtime.spawn(each.allocate()) for each in ids]
+        cluster.runtime.advance(1_000)
         given += [job.result() for job in jobs]
         for each in ids:
             each._next = each._limit
@@ -305,7 +305,7 @@ def test_how_far_a_node_has_come_is_kept_before_anyone_acts_on_it() -> None:
     fault = [False]
 
     async def remember(position: Position) -> None:
-        await cluster.world.wakeup().wait(0.01)
+        await cluster.runtime.wakeup().wait(0.01)
         node.metadata.catch_up()  # as another change of this node does meanwhile
         shown.append(node.metadata.seq)
         assert node.metadata.seq < position.seq
@@ -330,7 +330,7 @@ def test_how_far_a_node_has_come_is_kept_before_anyone_acts_on_it() -> None:
     for _ in range(40):
         cluster.run(writer.metadata.change(next_block))
     node.client.fate = lambda _: Fate.DONE
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert shown[-1] == kept[-1] == 42
     fault[0] = True
     with pytest.raises(StorageFault, match="the disk is broken"):
@@ -342,7 +342,7 @@ def test_ticks_do_not_fill_etcd() -> None:
     cluster = Cluster()
     node = Node(cluster, "1")
     for _ in range(4):
-        cluster.world.advance(int(COMPACT_TICKS * TICK_SECONDS * 1000))
+        cluster.runtime.advance(int(COMPACT_TICKS * TICK_SECONDS * 1000))
     assert node.metadata.seq == 0, "nothing was changed, so no snapshot was made"
     assert cluster.etcd.revision > 3 * COMPACT_TICKS
     assert cluster.etcd.compacted >= cluster.etcd.revision - 2 * COMPACT_TICKS - 10
@@ -354,11 +354,11 @@ def test_one_call_that_fails_is_no_outage_yet(caplog: pytest.LogCaptureFixture) 
     cluster = Cluster()
     node = Node(cluster, "1")
     node.client.fate = fates(Fate.NOT_ARRIVED)
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert node.store.outage is None
     assert "etcd" not in caplog.text
     node.client.fate = lambda _: Fate.NOT_ARRIVED
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert caplog.text.count("etcd has not answered for") == 1
 
 
@@ -403,5 +403,5 @@ def test_a_change_that_is_read_as_part_of_an_image_is_known_to_be_made_or_not(fa
     cluster.etcd.deliver_late()
     is_first = fate in (Fate.DONE, Fate.NOT_ANSWERED)
     assert decided == (1 if is_first else 2)
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert node.metadata.image.ids_taken == others.metadata.image.ids_taken == before + 9 * BLOCK

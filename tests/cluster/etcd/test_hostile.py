@@ -89,7 +89,7 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
         watch.stop()
     with refused_with(Reason.UNAVAILABLE, match="the change was not made: metadata in etcd is not this cluster's"):
         cluster.run(node.metadata.change(next_block), ms=1_000)
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert not any(job.is_done for job in (*node.jobs, *other.jobs))
     assert (node.store.position, node.metadata.seq) == (position, SEQ)
     assert "metadata rejected: metadata in etcd is not this cluster's" in caplog.text
@@ -100,10 +100,10 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
     ):
         Node(cluster, "1", known=position)
     overwrite(cluster, before)
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     cluster.run(node.metadata.change(next_block))
     assert other.metadata.seq == node.metadata.seq == SEQ + 1
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert node.store.outage is None
 
 
@@ -111,7 +111,7 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
 def test_an_entry_that_no_head_names_is_refused_and_the_node_goes_on(value: bytes) -> None:
     cluster, node, _ = begun()
     overwrite(cluster, {KEYS.event(SEQ + 1): value})
-    cluster.world.advance(3_000)
+    cluster.runtime.advance(3_000)
     with pytest.raises(BrokerError, match=r"the head does not name it; delete key /braid/test/events/0*4,"):
         cluster.run(node.metadata.change(next_block), ms=1_000)
     assert not any(job.is_done for job in node.jobs)
@@ -127,10 +127,10 @@ def test_an_entry_that_no_head_names_is_refused_and_the_node_goes_on(value: byte
 def test_other_keys_may_hold_anything(key: bytes) -> None:
     cluster, node, other = begun(snapshot_every=2)
     overwrite(cluster, {key: b"\xffgotcha"})
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     for _ in range(3):
         cluster.run(node.metadata.change(next_block))
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert not any(job.is_done for job in (*node.jobs, *other.jobs))
     assert other.metadata.seq == node.metadata.seq == SEQ + 3
 
@@ -139,27 +139,27 @@ def test_other_keys_may_hold_anything(key: bytes) -> None:
 def test_a_node_whose_number_is_overwritten_writes_it_again_under_its_lease(value: bytes | None) -> None:
     cluster, node, _ = begun()
     key = KEYS.life("1")
-    presence = Presence(node.client, cluster.world, KEYS, node="1", life=Life("f", "s"))
+    presence = Presence(node.client, cluster.runtime, KEYS, node="1", life=Life("f", "s"))
     overwrite(cluster, {key: b"gotcha"})
-    cluster.run(presence.take())
+    cluster.run(presence.register())
     own = read(cluster, key)
-    keeping = cluster.world.spawn(presence.keep())
+    keeping = cluster.runtime.spawn(presence.keep_registered())
     overwrite(cluster, {key: value})
-    cluster.world.advance(5_000)
+    cluster.runtime.advance(5_000)
     assert not keeping.is_done
     assert read(cluster, key) == own
     keeping.cancel()
-    cluster.world.advance(10_000)
+    cluster.runtime.advance(10_000)
     assert read(cluster, key) is None, "it goes with its lease"
 
 
 def test_a_life_of_no_node_is_no_node() -> None:
     cluster, node, _ = begun()
     told: list[LeaseMessage] = []
-    leases = Leases(node.client, cluster.world, KEYS, Membership, told.append, told.append)  # type: ignore[arg-type]
+    leases = Leases(node.client, cluster.runtime, KEYS, Membership, told.append, told.append)  # type: ignore[arg-type]
     cluster.etcd.write([Put(KEYS.alive.first + b"\xff", b"x")], [], [])
-    job: Job[None] = cluster.world.spawn(leases.run())
-    cluster.world.advance(5_000)
+    job: Job[None] = cluster.runtime.spawn(leases.run())
+    cluster.runtime.advance(5_000)
     assert not job.is_done
     assert told
     job.cancel()

@@ -33,15 +33,15 @@ def single() -> MetadataNode:
 def move(node: MetadataNode, client: ModelClient, cluster: str = "c1") -> Position:
     image = node.metadata.image
     work = move_into_etcd(client, KEYS, node.folder, image, node="0", new_cluster=cluster)
-    job: Job[Position] = node.world.spawn(work)
-    node.world.advance(10_000)
+    job: Job[Position] = node.runtime.spawn(work)
+    node.runtime.advance(10_000)
     return job.result()
 
 
 def loaded(node: MetadataNode, etcd: ModelEtcd, known: Position) -> Image:
-    store = EtcdStore(ModelClient(etcd), node.world, prefix="p", node="1", new_nonce=lambda: "n")
-    job: Job[None] = node.world.spawn(store.open(known))
-    node.world.advance(1_000)
+    store = EtcdStore(ModelClient(etcd), node.runtime, prefix="p", node="1", new_nonce=lambda: "n")
+    job: Job[None] = node.runtime.spawn(store.open(known))
+    node.runtime.advance(1_000)
     job.result()
     image, seq = store.load()
     assert seq == 1
@@ -54,7 +54,7 @@ def position_of(node: MetadataNode) -> Position | None:
 
 def test_everything_is_in_etcd_afterwards() -> None:
     node = single()
-    etcd = ModelEtcd(node.world)
+    etcd = ModelEtcd(node.runtime)
     moved = move(node, ModelClient(etcd))
     assert loaded(node, etcd, moved) == node.metadata.image
     assert (position_of(node), node.folder.identity.cluster) == (moved, "c1")
@@ -64,9 +64,9 @@ def test_everything_is_in_etcd_afterwards() -> None:
 
 def test_a_prefix_with_a_cluster_is_refused_before_anything_changes() -> None:
     first, second = single(), single()
-    etcd = ModelEtcd(first.world)
+    etcd = ModelEtcd(first.runtime)
     move(first, ModelClient(etcd))
-    second.world = first.world
+    second.runtime = first.runtime
     with pytest.raises(BrokerError, match="etcd holds cluster c1 at '/p/head'"):
         move(second, ModelClient(etcd), "c2")
     assert (position_of(second), second.folder.identity.cluster) == (None, "")
@@ -84,13 +84,13 @@ def fates_up_to(last: int, fate: Fate) -> Iterator[Fate]:
 def test_whatever_etcd_answered_last_the_next_try_ends_it(fate: Fate) -> None:
     for last in count():
         node = single()
-        etcd = ModelEtcd(node.world)
+        etcd = ModelEtcd(node.runtime)
         fates = fates_up_to(last, fate)
         try:
             moved = move(node, ModelClient(etcd, lambda _, fates=fates: next(fates)))  # type: ignore[misc]
         except EtcdError:
             again = node.restarted()
-            etcd.world = again.world
+            etcd.runtime = again.runtime
             known = position_of(again)
             assert known is None or is_moving(known), "it does not pass for moved"
             moved = move(again, ModelClient(etcd), "another id")
@@ -108,7 +108,7 @@ def test_whatever_the_disk_kept_the_next_try_ends_it() -> None:
     tried = 0
     for operation in count(1):
         node = single()
-        etcd = ModelEtcd(node.world)
+        etcd = ModelEtcd(node.runtime)
         node.disk.stop_at = len(node.disk.operations) + operation
         try:
             move(node, ModelClient(etcd))
@@ -130,7 +130,7 @@ def test_whatever_the_disk_kept_the_next_try_ends_it() -> None:
 
 
 def _copy(etcd: ModelEtcd, node: MetadataNode) -> ModelEtcd:
-    copy = ModelEtcd(node.world)
+    copy = ModelEtcd(node.runtime)
     items = etcd.read(Range(b"/", b"0"), 0, 0, keys_only=False).items
     copy.write([Put(item.key, item.value) for item in items], [], [])
     return copy
@@ -138,7 +138,7 @@ def _copy(etcd: ModelEtcd, node: MetadataNode) -> ModelEtcd:
 
 def test_a_folder_on_its_way_is_no_longer_one_that_starts_alone() -> None:
     node = single()
-    etcd = ModelEtcd(node.world)
+    etcd = ModelEtcd(node.runtime)
     done = fates_up_to(1, Fate.NOT_ARRIVED)
     with pytest.raises(EtcdError):
         move(node, ModelClient(etcd, lambda _: next(done)))

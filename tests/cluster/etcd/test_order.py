@@ -126,8 +126,8 @@ def run(seed: int) -> list[str]:
     for _ in range(TURNS):
         for node in nodes:
             ask = rng.choice((caller.count_up, caller.create, caller.delete))
-            jobs.append(cluster.world.spawn(ask(node)))
-        cluster.world.advance(rng.choice((5, 50, 500, 12_000)))
+            jobs.append(cluster.runtime.spawn(ask(node)))
+        cluster.runtime.advance(rng.choice((5, 50, 500, 12_000)))
         if rng.random() < 0.2:
             cluster.etcd.deliver_late()
         if rng.random() < 0.3:
@@ -135,7 +135,7 @@ def run(seed: int) -> list[str]:
     for node in nodes:
         node.client.fate = lambda _: Fate.DONE
     cluster.etcd.deliver_late()
-    cluster.world.advance(30_000)
+    cluster.runtime.advance(30_000)
     caller.read()
     for job in jobs:
         assert job.error is None or (isinstance(job.error, BrokerError) and job.error.reason is Reason.UNAVAILABLE), job

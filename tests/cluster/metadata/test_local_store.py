@@ -17,9 +17,9 @@ from braidlog.partition.internal.internal_topic import InternalTopic
 
 def test_nothing_is_applied_before_it_is_durable() -> None:
     node = MetadataNode()
-    with node.world.holding_syncs():
-        job = node.world.spawn(node.topics.create("a", 1))
-        node.world.settle()
+    with node.runtime.holding_syncs():
+        job = node.runtime.spawn(node.topics.create("a", 1))
+        node.runtime.settle()
         assert (node.metadata.seq, node.metadata.image, node.folder.find("a")) == (0, Image(), None)
         assert not job.is_done
     job.result()
@@ -42,13 +42,13 @@ def test_an_entry_whose_sync_failed_is_true_with_the_next_one(monkeypatch: pytes
 
 def test_one_of_two_proposals_for_the_same_place_conflicts_and_is_decided_again() -> None:
     node = MetadataNode()
-    first = node.world.spawn(node.store.propose([IdBlock(taken=2000)], after=0))
-    second = node.world.spawn(node.store.propose([IdBlock(taken=2000)], after=0))
-    node.world.settle()
+    first = node.runtime.spawn(node.store.propose([IdBlock(taken=2000)], after=0))
+    second = node.runtime.spawn(node.store.propose([IdBlock(taken=2000)], after=0))
+    node.runtime.settle()
     assert (first.result(), second.result()) == (1, Conflict(1))
-    jobs = [node.world.spawn(node.brokers.register(number, "host", 1)) for number in range(1, 6)]
-    jobs.append(node.world.spawn(node.metadata.change(lambda image: [IdBlock(taken=image.ids_taken + 1)])))
-    node.world.settle()
+    jobs = [node.runtime.spawn(node.brokers.register(number, "host", 1)) for number in range(1, 6)]
+    jobs.append(node.runtime.spawn(node.metadata.change(lambda image: [IdBlock(taken=image.ids_taken + 1)])))
+    node.runtime.settle()
     for job in jobs:
         job.result()
     assert (sorted(node.metadata.image.nodes), node.metadata.image.ids_taken) == (["1", "2", "3", "4", "5"], 2001)
@@ -58,8 +58,8 @@ def test_one_of_two_proposals_for_the_same_place_conflicts_and_is_decided_again(
 def test_a_decision_is_checked_again_at_the_newer_image() -> None:
     node = MetadataNode()
     node.run(node.brokers.register(1, "host", 1))
-    jobs = [node.world.spawn(node.metadata.change(lambda _: [RemoveNode(node_id="1")])) for _ in range(2)]
-    node.world.settle()
+    jobs = [node.runtime.spawn(node.metadata.change(lambda _: [RemoveNode(node_id="1")])) for _ in range(2)]
+    node.runtime.settle()
     jobs[0].result()
     with pytest.raises(BrokerError, match="not registered"):
         jobs[1].result()

@@ -23,8 +23,8 @@ def test_many_changes_at_once_are_proposed_once_each() -> None:
         return outcome
 
     node.store.propose = counted  # type: ignore[method-assign]
-    jobs = [node.world.spawn(node.brokers.register(number, "host", number)) for number in range(1, 51)]
-    node.world.settle()
+    jobs = [node.runtime.spawn(node.brokers.register(number, "host", number)) for number in range(1, 51)]
+    node.runtime.settle()
     for job in jobs:
         job.result()
     assert len(proposed) == 50
@@ -35,16 +35,16 @@ def test_many_changes_at_once_are_proposed_once_each() -> None:
 def test_a_decision_that_came_second_is_taken_again() -> None:
     """Another proposer of the same log: whoever loses looks at the newer image before it tries again."""
     node = MetadataNode()
-    other = Metadata(node.store, node.world)
+    other = Metadata(node.store, node.runtime)
 
     def next_block(image: Image) -> list[Event]:
         seen.append(image.ids_taken)
         return [IdBlock(taken=image.ids_taken + 100)]
 
     seen: list[int] = []
-    first = node.world.spawn(node.metadata.change(next_block))
-    second = node.world.spawn(other.change(next_block))
-    node.world.settle()
+    first = node.runtime.spawn(node.metadata.change(next_block))
+    second = node.runtime.spawn(other.change(next_block))
+    node.runtime.settle()
     first.result()
     second.result()
     assert len(seen) == 3
@@ -57,7 +57,7 @@ def test_a_decision_that_always_comes_second_is_given_up() -> None:
 
     async def lost(events: Sequence[Event], after: int) -> int | Conflict:
         assert events
-        node.world.clock.advance(1_000)
+        node.runtime.clock.advance(1_000)
         return Conflict(after)
 
     node.store.propose = lost  # type: ignore[method-assign]

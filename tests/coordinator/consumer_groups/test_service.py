@@ -14,7 +14,7 @@ from braidlog.coordinator.consumer_groups.subscriptions import compile_pattern
 from braidlog.coordinator.groups.messages import Joining, State
 from braidlog.coordinator.groups.service import GroupKind
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.state_limits import Holdings, StateLimits
+from braidlog.coordinator.state_limits import StateLimits, StateUsage
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
 
@@ -53,12 +53,12 @@ def classic_join(node: Node, *, id_required: bool = False) -> Any:
 
 def test_what_a_member_is_told_is_durable(node: Node) -> None:
     heartbeat = node.groups.consumer.heartbeat
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         joining = node.spawn(heartbeat("g", asked("m1")))
-        node.world.settle()
+        node.runtime.settle()
         assert not joining.is_done
         again = node.spawn(heartbeat("g", asked("m1")))
-        node.world.settle()
+        node.runtime.settle()
         assert not again.is_done, "coming again must not tell it either"
     assert joining.result().epoch == again.result().epoch == 1
 
@@ -172,9 +172,9 @@ def test_others_go_on_while_patterns_are_matched(node: Node, monkeypatch: pytest
     async def pause() -> None:
         pauses.append("")
 
-    monkeypatch.setattr(service, "breathe", pause)
+    monkeypatch.setattr(service, "yield_to_loop", pause)
     ticks = itertools.count()
-    monkeypatch.setattr(node.world, "monotonic", lambda: next(ticks) * service.TURN_SECONDS)
+    monkeypatch.setattr(node.runtime, "monotonic", lambda: next(ticks) * service.TURN_SECONDS)
     send(node, "m", topics=[], pattern="a.*")
     assert len(pauses) >= 4
     before = len(pauses)
@@ -198,7 +198,7 @@ def test_an_empty_group_changes_its_kind_both_ways_and_its_numbers_go_on(node: N
     node.run(groups.consumer.commit("g", "m", 1, [Commit("a", 0, 7)]))
     send(node, "m", LEAVE)
     joining = node.spawn(classic_join(node))
-    node.world.advance(1_000)
+    node.runtime.advance(1_000)
     joined = joining.result()
     assert joined.generation == 2
     assert groups.describe("g").kind is GroupKind.CLASSIC
@@ -219,7 +219,7 @@ def test_a_classic_group_that_nobody_entered_gives_the_name_back(node: Node) -> 
     groups = node.groups
     assert reason_of(node.run, classic_join(node, id_required=True)) is Reason.MEMBER_ID_REQUIRED
     assert groups.describe("g").kind is GroupKind.CLASSIC
-    node.world.advance(60_000)
+    node.runtime.advance(60_000)
     node.run(groups.expire())
     assert (groups.describe("g").kind, groups.describe("g").generation) == (GroupKind.CONSUMER, 1)
     assert send(node, "m").epoch == 2
@@ -231,16 +231,16 @@ def test_a_classic_group_that_nobody_entered_gives_the_name_back(node: Node) -> 
 def test_a_silent_member_is_taken_out_by_the_node(node: Node) -> None:
     send(node, "m1")
     send(node, "m2")
-    node.world.advance(44_000)
+    node.runtime.advance(44_000)
     send(node, "m2", 2)
-    node.world.advance(2_000)
+    node.runtime.advance(2_000)
     assert node.run(node.groups.expire()) == {"g": ["m1"]}
     assert shares(node, send(node, "m2", 2)) == {"a": [0, 1, 2, 3]}
     assert node.restarted().groups.describe("g").members[0].member == "m2"
 
 
 def test_limits_hold_for_groups_and_their_members() -> None:
-    node = Node(holdings=Holdings(StateLimits(groups_max=1, members_per_group_max=1)))
+    node = Node(holdings=StateUsage(StateLimits(groups_max=1, members_per_group_max=1)))
     node.create("a", 1)
     send(node, "m")
     heartbeat = node.groups.consumer.heartbeat
@@ -297,7 +297,7 @@ def test_many_who_join_at_once_share_the_dividing(node: Node) -> None:
         node.spawn(node.groups.consumer.heartbeat("g", asked(f"m{number:03}", topics=["wide"])))
         for number in range(count)
     ]
-    node.world.settle()
+    node.runtime.settle()
     assert len({job.result().member for job in joining}) == count
     epoch = node.groups.describe("g").generation
     for number in range(count):

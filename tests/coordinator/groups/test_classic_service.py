@@ -43,7 +43,7 @@ def asking(member: str = "", **more: Any) -> Joining:
 
 def join(node: Node, member: str = "", **more: Any) -> Joined:
     job = node.spawn(classic(node).join("g", asking(member, **more)))
-    node.world.advance(DELAY_MS)
+    node.runtime.advance(DELAY_MS)
     return job.result()
 
 
@@ -59,13 +59,13 @@ def alone(node: Node, share: bytes = b"all", **more: Any) -> Joined:
 def test_members_meet_sync_and_leave(node: Node) -> None:
     one = node.spawn(classic(node).join("g", asking()))
     two = node.spawn(classic(node).join("g", asking()))
-    node.world.settle()
+    node.runtime.settle()
     assert not one.is_done
-    node.world.advance(2 * DELAY_MS)
+    node.runtime.advance(2 * DELAY_MS)
     told = [one.result(), two.result()]
     assert [t.generation for t in told] == [1, 1]
     waiting = node.spawn(classic(node).sync("g", told[1].member, 1, []))
-    node.world.settle()
+    node.runtime.settle()
     assert not waiting.is_done
     shares = [(told[0].member, b"x"), (told[1].member, b"y")]
     assert node.run(classic(node).sync("g", told[0].member, 1, shares)).assignment == b"x"
@@ -80,15 +80,15 @@ def test_members_meet_sync_and_leave(node: Node) -> None:
 
 
 def test_a_generation_and_an_assignment_are_durable_before_anyone_hears_of_them(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         joining = node.spawn(classic(node).join("g", asking()))
-        node.world.advance(DELAY_MS)
+        node.runtime.advance(DELAY_MS)
         assert not joining.is_done
-        node.world.sync()
+        node.runtime.sync()
         told = joining.result()
         syncing = node.spawn(classic(node).sync("g", told.member, 1, [(told.member, b"x")]))
         again = node.spawn(classic(node).sync("g", told.member, 1, []))
-        node.world.settle()
+        node.runtime.settle()
         assert not syncing.is_done
         assert not again.is_done, "asking again must not tell it early either"
     assert syncing.result().assignment == again.result().assignment == b"x"
@@ -114,7 +114,7 @@ def test_what_cannot_be_kept_did_not_happen(node: Node) -> None:
 def test_a_first_generation_that_cannot_be_kept_leaves_no_group(node: Node) -> None:
     joining = node.spawn(classic(node).join("g", asking()))
     node.disk.fail_at = {len(node.disk.operations) + 1: 28}
-    node.world.advance(DELAY_MS)
+    node.runtime.advance(DELAY_MS)
     with pytest.raises(StorageFault):
         joining.result()
     assert node.groups.names() == []
@@ -135,7 +135,7 @@ def test_an_id_that_was_handed_out_and_never_used_leaves_no_trace(node: Node) ->
         node.run(classic(node).join("g", asking(id_required=True)))
     assert caught.value.member.startswith("c-")
     assert node.groups.names() == ["g"]
-    node.world.advance(SESSION_MS + 1)
+    node.runtime.advance(SESSION_MS + 1)
     node.run(node.groups.expire())
     assert node.groups.names() == []
 
@@ -184,7 +184,7 @@ def test_a_change_of_kind_that_does_not_come_about_leaves_the_group_as_it_was(no
     node.run(groups.register("g"))
     with pytest.raises(MemberIdRequired):
         node.run(classic(node).join("g", asking(id_required=True)))
-    node.world.advance(SESSION_MS + 1)
+    node.runtime.advance(SESSION_MS + 1)
     node.run(groups.expire())
     assert groups.describe("g").kind is GroupKind.ASSIGNED
     assert node.restarted().groups.describe("g").kind is GroupKind.ASSIGNED
@@ -357,8 +357,8 @@ class Simulation:
         elif kind < 80:
             self.restart()
         elif kind < 84:
-            self.node.world.advance(SESSION_MS + 1)
-        self.node.world.advance(rng.choice([1, 10, 100]))
+            self.node.runtime.advance(SESSION_MS + 1)
+        self.node.runtime.advance(rng.choice([1, 10, 100]))
         self.node.run(self.node.groups.expire())
         self.check()
 

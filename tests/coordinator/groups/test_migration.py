@@ -42,7 +42,7 @@ def asking(member: str = "", owned: Sequence[int] = (), **more: Any) -> Joining:
 def run_join(node: Node, asked: Joining, group: str = "g") -> Joined:
     job = node.spawn(node.groups.electing(group).join(group, asked))
     groups = node.coordinator(group).groups
-    node.world.advance((groups.classic is groups.electing(group) and 3_000) or 0)
+    node.runtime.advance((groups.classic is groups.electing(group) and 3_000) or 0)
     return job.result()
 
 
@@ -132,7 +132,7 @@ def test_when_nobody_reports_any_more_the_rest_elects_a_leader(node: Node) -> No
         view = each.groups.describe("g")
         assert (view.kind, view.generation) == (GroupKind.CLASSIC, told.epoch)
         assert [METADATA.shares(member.assignment) for member in view.members] == [{"a": share}]
-        assert len(each.services.coordinators.of("g").tables["consumer-member"].values) == 0
+        assert len(each.services.coordinators.coordinator_for("g").tables["consumer-member"].values) == 0
     assert beat(node, first.member, again.generation) is Reason.REBALANCE_IN_PROGRESS
     led_by = run_join(node, asking(first.member))
     assert (led_by.generation, led_by.leader) == (told.epoch + 1, first.member)
@@ -174,7 +174,7 @@ def test_targets_of_a_group_whose_place_another_has_taken_are_not_kept(node: Nod
     with refused_with(Reason.MEMBER_NOT_FOUND):
         report(node)
     assert groups.describe("g").kind is GroupKind.CLASSIC
-    node.world.advance(3_000)
+    node.runtime.advance(3_000)
     assert joining[0].result().member
 
 
@@ -183,7 +183,7 @@ def test_one_that_reports_and_is_silent_is_taken_out_and_the_rest_elects_a_leade
     report(node)
     run_join(node, asking(first.member))
     for _ in range(10):
-        node.world.advance(5_000)
+        node.runtime.advance(5_000)
         generation = node.groups.describe("g").generation
         beat(node, first.member, generation)
         node.run(node.groups.expire())
@@ -196,7 +196,7 @@ def test_a_classic_member_is_taken_out_by_its_own_session_and_if_it_does_not_joi
 
     def live(seconds: int, beats: bool) -> set[str]:
         for _ in range(seconds // 5):
-            node.world.advance(5_000)
+            node.runtime.advance(5_000)
             if beats:
                 beat(node, first.member, first.generation)
             report(node, epoch=told.epoch)
@@ -233,13 +233,13 @@ def test_nobody_comes_between_a_leader_and_its_assignment(node: Node) -> None:
 def test_a_group_of_other_words_is_not_migrated(node: Node) -> None:
     asked = asking(protocol_type="connect", protocols=[("x", b"")])
     job = node.spawn(node.groups.classic.join("g", asked))
-    node.world.advance(3_000)
+    node.runtime.advance(3_000)
     job.result()
     with refused_with(Reason.WRONG_GROUP_KIND):
         report(node)
     unreadable = asking(protocols=[("x", b"")])
     job = node.spawn(node.groups.classic.join("h", unreadable))
-    node.world.advance(3_000)
+    node.runtime.advance(3_000)
     told = job.result()
     node.run(node.groups.classic.sync("h", told.member, 1, []))
     with refused_with(Reason.WRONG_GROUP_KIND):

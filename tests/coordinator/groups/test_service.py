@@ -56,10 +56,10 @@ def test_what_is_not_there(node: Node) -> None:
 def test_a_generation_is_durable_before_anyone_hears_of_it(node: Node) -> None:
     groups = node.groups
     first = join(node, "m1")
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         joining = node.spawn(groups.join("g", "m2", ["a"]))
         again = node.spawn(groups.join("g", "m1", ["a"]))
-        node.world.settle()
+        node.runtime.settle()
         assert not joining.is_done
         assert not again.is_done, "coming again must not tell the new generation either"
         for generation in (1, 2):
@@ -74,13 +74,13 @@ def test_a_generation_is_durable_before_anyone_hears_of_it(node: Node) -> None:
 
 def test_who_joins_is_told_a_durable_generation_also_if_a_later_one_has_begun(node: Node) -> None:
     groups = node.groups
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         one = node.spawn(groups.join("g", "m1", ["a"]))
-        node.world._sync_one(node.shard_log("g"))  # m1's generation is durable, m2's will not be
+        node.runtime._sync_one(node.shard_log("g"))  # m1's generation is durable, m2's will not be
         two = node.spawn(groups.join("g", "m2", ["a"]))
-        held, node.world._held = node.world._held[:1], node.world._held[1:]
-        node.world.open(held[0][1])
-        node.world.settle()
+        held, node.runtime._held = node.runtime._held[:1], node.runtime._held[1:]
+        node.runtime.open(held[0][1])
+        node.runtime.settle()
         assert one.result().generation == 1
         assert not two.is_done
     assert two.result().generation == 2
@@ -119,10 +119,10 @@ def test_expiry_of_many_groups_while_one_of_them_is_deleted(node: Node) -> None:
     for name in ("g1", "g2", "g3"):
         node.run(groups.join(name, "m", ["a"]))
     node.clock.advance(10_001)
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         expiring = node.spawn(groups.expire())
         deleting = node.spawn(groups.delete("g3"))
-        node.world.settle()
+        node.runtime.settle()
     assert expiring.result() == {"g1": ["m"], "g2": ["m"], "g3": ["m"]}
     deleting.result()
     assert node.restarted().coordinator("g").groups.names() == groups.names() == ["g1", "g2"]
@@ -134,10 +134,10 @@ def test_a_group_that_is_joined_while_it_is_deleted_lives(node: Node) -> None:
     node.run(node.offsets.commit("g", [Commit("a", 0, 5)]))
     assert reason_of(node.run, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
     node.run(groups.leave("g", "m1"))
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         deleting = node.spawn(groups.delete("g"))
         joining = node.spawn(groups.join("g", "m2", ["a"]))
-        node.world.settle()
+        node.runtime.settle()
     deleting.result()
     for each in (node, node.restarted()):
         found = each.groups
@@ -241,7 +241,7 @@ class Rebalances:
         elif kind < 85:
             self.commit(consumer)
         elif kind < 93:
-            self.node.world.advance(rng.choice([100, 900, 2_500]))
+            self.node.runtime.advance(rng.choice([100, 900, 2_500]))
             self.node.run(groups.expire())
         elif kind < 94 and sum(self.partitions.values()) < 40:
             topic = rng.choice(["a", "b"])
@@ -316,7 +316,7 @@ class Rebalances:
         """Joins and leaves overlap while the disk is busy; then the power goes, or the sync comes."""
         groups = self.node.groups
         cut = self.rng.random() < 0.5
-        with self.node.world.holding_syncs():
+        with self.node.runtime.holding_syncs():
             jobs = []
             for consumer in self.rng.sample(self.consumers, 3):
                 if self.rng.random() < 0.7:
@@ -441,7 +441,7 @@ def test_many_groups_are_looked_at_in_slices() -> None:
     groups = node.coordinator("g").groups
     for number in range(3 * SLICE):
         node.spawn(groups.register(f"g{number}"))
-    node.world.settle()
+    node.runtime.settle()
     node.clock.advance(WEEK_MS + 1)
     for work in (groups.expire(), groups.forget_unused(WEEK_MS)):
         turns = 0

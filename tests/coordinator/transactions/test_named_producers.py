@@ -71,7 +71,7 @@ def test_a_name_of_an_earlier_run_has_its_time_from_the_start_of_this_one() -> N
 def test_many_at_once_get_the_same(seed: int) -> None:
     node = Node(rng=Random(seed))
     jobs = [node.spawn(node.named_producers.resolve("a", 5)) for _ in range(10)]
-    node.world.settle()
+    node.runtime.settle()
     assert len({job.result() for job in jobs}) == 1, f"seed {seed}"
 
 

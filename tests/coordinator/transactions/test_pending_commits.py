@@ -39,7 +39,7 @@ class Group:
         return self.node.run(self.pending.stage("g", Producing("t", PRODUCER, 0), commits, guard=lambda: None))
 
     def end(self, number: int, *, commit: bool = True, epoch: int = 1) -> None:
-        self.node.run(self.pending.end([End(PRODUCER, 0, epoch, number, commit, [], ["g"])]))
+        self.node.run(self.pending.complete([End(PRODUCER, 0, epoch, number, commit, [], ["g"])]))
 
     def committed(self, partition: int = 0) -> int | None:
         found = self.node.offsets.committed("g", "a", partition)
@@ -109,7 +109,7 @@ def test_a_word_that_the_end_has_overtaken_is_void(epoch: int) -> None:
     group = Group()
 
     def ends() -> None:
-        group.node.spawn(group.pending.end([End(PRODUCER, 0, epoch, epoch, False, [], ["g"])]))
+        group.node.spawn(group.pending.complete([End(PRODUCER, 0, epoch, epoch, False, [], ["g"])]))
 
     group.meanwhile = ends
     group.word = Verified(1, 2 * epoch - 1)

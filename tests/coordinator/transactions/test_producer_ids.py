@@ -13,7 +13,7 @@ def test_ids_are_distinct_and_outlast_restarts() -> None:
     node = Node()
     given = []
     for _ in range(4):
-        given += [node.run(node.services.producer_ids.take()) for _ in range(BLOCK // 2 + 100)]
+        given += [node.run(node.services.producer_ids.allocate()) for _ in range(BLOCK // 2 + 100)]
         node = node.restarted()
     assert len(set(given)) == len(given)
     assert given == sorted(given)
@@ -23,10 +23,10 @@ def test_ids_are_distinct_and_outlast_restarts() -> None:
 def test_many_at_once_over_the_end_of_a_block(seed: int) -> None:
     node = Node(rng=Random(seed))
     ids = node.services.producer_ids
-    node.run(ids.take())
+    node.run(ids.allocate())
     ids._next = ids._limit - 3
-    jobs = [node.spawn(ids.take()) for _ in range(10)]
-    node.world.settle()
+    jobs = [node.spawn(ids.allocate()) for _ in range(10)]
+    node.runtime.settle()
     given = [job.result() for job in jobs]
     assert len(set(given)) == 10, f"seed {seed}"
 
@@ -40,12 +40,12 @@ def test_no_crash_repeats_an_id() -> None:
         given = []
         try:
             for _ in range(2):
-                given.append(node.run(node.services.producer_ids.take()))
+                given.append(node.run(node.services.producer_ids.allocate()))
                 node.services.producer_ids._next = node.services.producer_ids._limit
         except Crash:
             for label, disk in node.disk.crash_states():
                 again = node.restarted(disk)
-                assert again.run(again.services.producer_ids.take()) not in given, label
+                assert again.run(again.services.producer_ids.allocate()) not in given, label
                 states += 1
         else:
             break
@@ -54,7 +54,7 @@ def test_no_crash_repeats_an_id() -> None:
 
 def test_an_id_is_not_given_before_its_block_is_durable() -> None:
     node = Node()
-    with node.world.holding_syncs():
-        job = node.spawn(node.services.producer_ids.take())
+    with node.runtime.holding_syncs():
+        job = node.spawn(node.services.producer_ids.allocate())
         assert not job.is_done
     assert job.result() == BLOCK

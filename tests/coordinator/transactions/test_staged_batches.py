@@ -119,7 +119,7 @@ def test_one_stage_that_is_not_open_refuses_the_whole_batch(node: Node) -> None:
     fenced = stage(node, b"y", task="1-1")
     node.run(node.transactions.begin_producer(fenced.name))
     gone = stage(node, b"y", task="2-2")
-    node.run(node.transactions.end(*gone, commit=False))
+    node.run(node.transactions.end_transaction(*gone, commit=False))
     empty_txn = node.run(node.transactions.begin_producer(stage_name("s", 0, "3-3")))
     empty = Producing(stage_name("s", 0, "3-3"), empty_txn.producer_id, empty_txn.epoch)
     for wrong, reason in (
@@ -284,7 +284,7 @@ def test_whoever_races_each_batch_counts_once(seed: int) -> None:
                 await staging.commit("s", batch, [], owner=ME)  # as a replay that finds nothing left to write
 
     jobs = [node.spawn(driver(number)) for number in range(2)]
-    node.world.settle()
+    node.runtime.settle()
     for job in jobs:
         job.result()
     node.run(staging.abort("s", 99, owner=ME))

@@ -54,7 +54,7 @@ def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> No
 
 
 def end(node: Node, txn: Transaction, *, commit: bool, name: str = "t") -> Transaction:
-    return node.run(node.transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+    return node.run(node.transactions.end_transaction(name, txn.producer_id, txn.epoch, commit=commit))
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -221,7 +221,7 @@ def test_appends_only_where_and_when_the_transaction_writes(node: Node) -> None:
 def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) -> None:
     """Else a crash could keep the record and lose the transaction: nothing would ever end it."""
     txn = begin(node)
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         adding = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         early = node.spawn(node.services.append.append("a", 0, batch, transactional_id="t"))
@@ -239,7 +239,7 @@ def test_what_is_added_later_refuses_no_write_to_what_was_added_before(node: Nod
     if restart:
         node = node.restarted()
     transactions = node.transactions
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         adding = [
             node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)])),
             node.spawn(transactions.add_group("t", txn.producer_id, txn.epoch, "g")),
@@ -254,7 +254,7 @@ def test_what_is_added_later_refuses_no_write_to_what_was_added_before(node: Nod
     writing.result()
     end(node, txn, commit=True)
     assert node.values("a") == [b"x"]
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         late = batch_of(b"y", producer=(txn.producer_id, txn.epoch, 1), transactional=True)
         refused = node.spawn(node.services.append.append("a", 0, late, transactional_id="t"))
@@ -330,7 +330,7 @@ def commit_offset(node: Node, txn: Transaction, offset: int) -> None:
 
 
 def end_in_next_epoch(node: Node, txn: Transaction, *, commit: bool = True) -> Transaction:
-    return node.run(node.transactions.end("t", txn.producer_id, txn.epoch, commit=commit, bump=True))
+    return node.run(node.transactions.end_transaction("t", txn.producer_id, txn.epoch, commit=commit, bump=True))
 
 
 def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_counts_for_nothing(node: Node) -> None:
@@ -404,7 +404,7 @@ def test_batches_that_wait_for_their_partition_to_be_added_keep_their_order(node
         if sequence == 0:
             assert not append.is_verified("a", 0, header), "number 1 waits still: who comes now is behind it"
 
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         early = [node.spawn(one(0)), node.spawn(one(1))]
     late = [node.spawn(one(sequence)) for sequence in (2, 3)]
     for job in (*early, *late):
@@ -649,13 +649,13 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
                 value = b"%d/%d" % (number, turn)
                 batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
                 await node.services.append.append("a", 0, batch, transactional_id="t")
-                await transactions.end("t", txn.producer_id, txn.epoch, commit=rng.random() < 0.7)
+                await transactions.end_transaction("t", txn.producer_id, txn.epoch, commit=rng.random() < 0.7)
             except BrokerError as error:
                 if error.reason not in (Reason.STALE_PRODUCER_EPOCH, Reason.INVALID_TRANSACTION_STATE):
                     raise
 
     jobs = [node.spawn(producer(number)) for number in range(4)]
-    node.world.settle()
+    node.runtime.settle()
     for job in jobs:
         job.result()
     begin(node)
@@ -665,7 +665,7 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
 
 def test_a_client_that_goes_away_does_not_hold_up_the_next(node: Node) -> None:
     txn = begin(node)
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         first = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         second = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)]))
         second.cancel()

@@ -7,7 +7,7 @@ import pytest
 from tests.kv.crashing import check_figures, new_disk, open_store, plain
 
 from braidlog.kv.engine import operations as o
-from braidlog.kv.engine.copy_on_write import Overlay, released, settled
+from braidlog.kv.engine.copy_on_write import Overlay, merged, released
 from braidlog.kv.engine.keyspace import Image
 from braidlog.kv.wal import snapshot as snapshots
 
@@ -95,10 +95,10 @@ def test_keys_are_settled_a_few_at_a_time() -> None:
     assert base[b"5"] == 6
     released(top, base)
     rounds = 1
-    while settled(top, 2)[1]:
+    while merged(top, 2)[1]:
         rounds += 1
     assert rounds == 6
-    assert settled(top, 2) == (base, False)
+    assert merged(top, 2) == (base, False)
     assert base == dict(top)
     assert (base.get(b"0"), base[b"14"]) == (None, -14)
 

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.kv.crashing import World, check_figures, lost, new_disk, open_store, plain, see
+from tests.kv.crashing import Runtime, check_figures, lost, new_disk, open_store, plain, see
 from tests.kv.snapshots import write_snapshot
 
 from braidlog.kv.engine import operations as o
@@ -172,24 +172,24 @@ def test_a_clock_set_back_brings_nothing_back() -> None:
 
 
 def test_an_expired_key_is_gone_in_the_log_before_it_is_made_anew() -> None:
-    world = World()
-    world.open()
-    world.do(o.Push(b"a", o.End.LEFT, (b"x",)))
-    world.do(o.Expire(b"a", 1))
-    world.clock.advance(1_000)
-    world.do(o.Increment(b"a"))
-    assert (world.store.sequence, world.store.expired) == (4, 1)
-    world.compare(open_store(lost(world.disk), now_ms=0))
+    runtime = Runtime()
+    runtime.open()
+    runtime.do(o.Push(b"a", o.End.LEFT, (b"x",)))
+    runtime.do(o.Expire(b"a", 1))
+    runtime.clock.advance(1_000)
+    runtime.do(o.Increment(b"a"))
+    assert (runtime.store.sequence, runtime.store.expired) == (4, 1)
+    runtime.compare(open_store(lost(runtime.disk), now_ms=0))
 
 
 def test_a_restart_does_not_revive_what_has_expired() -> None:
-    world = World()
-    world.open()
-    world.do(o.Set(b"a", b"1", 1))
-    world.clock.advance(5_000)
-    world.model.expire(world.clock.now_ms())
-    world.expire()
-    again = open_store(lost(world.disk), now_ms=0)
+    runtime = Runtime()
+    runtime.open()
+    runtime.do(o.Set(b"a", b"1", 1))
+    runtime.clock.advance(5_000)
+    runtime.model.expire(runtime.clock.now_ms())
+    runtime.expire()
+    again = open_store(lost(runtime.disk), now_ms=0)
     assert again.keyspace.data == {}
     assert refusal(again, o.Get(b"a"), 0) is Reason.KEY_NOT_FOUND
 

@@ -16,8 +16,8 @@ from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.store import Store
 from braidlog.kv.engine.values import HashValue, ListValue
 from braidlog.kv.replicated import anti_entropy
-from braidlog.kv.replicated.anti_entropy import Comparison, LeafTold, Repaired, Reply, SlotTree
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.anti_entropy import Comparison, LeafState, Repaired, Reply, SlotTree
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.model.settings import Flush
 
@@ -156,12 +156,12 @@ class Pair:
 
     def compare(self) -> None:
         self.rounds += 1
-        self.ask(self.comparison.begin())
+        self.ask(self.comparison.restart())
         self.after(ROUND_SECONDS, self.compare)
 
     def ask(self, asks: list[anti_entropy.Ask]) -> None:
         for each in asks:
-            self.send(lambda each=each: self.send(lambda: self.told(self.leader.tree.answer(each))))  # type: ignore[misc]
+            self.send(lambda each=each: self.send(lambda: self.told(self.leader.tree.respond(each))))  # type: ignore[misc]
 
     def send(self, action: Callable[[], None]) -> None:
         copies = self.random.choice([0, 1, 1, 1, 2]) if self.is_faulty else 1
@@ -173,7 +173,7 @@ class Pair:
         self.after(self.random.uniform(0.001, 0.3), lambda: self.take(reply))
 
     def take(self, reply: Reply) -> None:
-        self.ask(self.comparison.take(reply))
+        self.ask(self.comparison.handle_reply(reply))
         self.repairs += self.comparison.due()
         self.commit(0)
 
@@ -255,20 +255,20 @@ def test_what_came_too_late_is_dropped() -> None:
     pair.commit(5)
     pair.follower.keyspace.data[b"a"] = b"rotten"
     pair.follower.tree.tree.note((b"a",))
-    asks = pair.comparison.begin()
-    while not isinstance(reply := pair.leader.tree.answer(asks[0]), LeafTold):
+    asks = pair.comparison.restart()
+    while not isinstance(reply := pair.leader.tree.respond(asks[0]), LeafState):
         asks = [
             each
-            for each in pair.comparison.take(reply)
-            if not isinstance(pair.leader.tree.answer(each), anti_entropy.Same)
+            for each in pair.comparison.handle_reply(reply)
+            if not isinstance(pair.leader.tree.respond(each), anti_entropy.Same)
         ]
     assert pair.comparison.holds_at == 5
     pair.store.execute(o.Set(b"a", b"newer"), 10)
     pair.follower.apply_next()
-    assert pair.comparison.take(reply) == []
+    assert pair.comparison.handle_reply(reply) == []
     assert pair.comparison.due() == []
     assert pair.follower.keyspace.data[b"a"] == b"newer"
-    assert pair.comparison.take(reply) == [], "nor twice"
+    assert pair.comparison.handle_reply(reply) == [], "nor twice"
 
 
 def test_what_is_told_of_later_waits_until_as_much_is_applied() -> None:
@@ -278,18 +278,18 @@ def test_what_is_told_of_later_waits_until_as_much_is_applied() -> None:
     pair.commit(1)
     pair.follower.keyspace.data[b"c"] = 50
     pair.follower.tree.tree.note((b"c",))
-    asks = pair.comparison.begin()
+    asks = pair.comparison.restart()
     while asks[0].among[1] - asks[0].among[0] > 1:
-        replies = [pair.leader.tree.answer(each) for each in asks]
-        asks = [each for reply in replies for each in pair.comparison.take(reply)]
-        asks.sort(key=lambda each: isinstance(pair.leader.tree.answer(each), anti_entropy.Same))
+        replies = [pair.leader.tree.respond(each) for each in asks]
+        asks = [each for reply in replies for each in pair.comparison.handle_reply(reply)]
+        asks.sort(key=lambda each: isinstance(pair.leader.tree.respond(each), anti_entropy.Same))
     pair.store.execute(o.Increment(b"c", 1), 1)
-    told = LeafTold(asks[0], 2, tuple(map(pair.leader.tree._describe, [b"c"])))
-    pair.comparison.take(told)
+    told = LeafState(asks[0], 2, tuple(map(pair.leader.tree._describe, [b"c"])))
+    pair.comparison.handle_reply(told)
     assert pair.comparison.due() == []
     assert (pair.follower.keyspace.data[b"c"], pair.comparison.holds_at) == (50, 1)
     for each in asks[1:]:
-        pair.comparison.take(anti_entropy.Same(each))
+        pair.comparison.handle_reply(anti_entropy.Same(each))
     assert pair.comparison.holds_at == 2
     pair.commit(2)
     assert pair.follower.keyspace.data[b"c"] == pair.leader.keyspace.data[b"c"] == 2
@@ -298,7 +298,7 @@ def test_what_is_told_of_later_waits_until_as_much_is_applied() -> None:
 def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     """The slots of a cluster, by their own listeners: one log, one tree; a bad value, a lost key and a stray one are found."""
     leader = One()
-    follower = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS)
+    follower = LogKeyspace(HybridClock(NODES[1]), ListLog(), SETTINGS)
     trees = SlotTree(leader.slot), SlotTree(follower)
     for slot, tree in zip((leader.slot, follower), trees, strict=True):
         slot.listeners.append(tree)
@@ -319,9 +319,9 @@ def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     follower.keyspace.put(b"stray", b"1", 0)
     trees[1].changed((b"c1", b"s1", b"stray"))
     comparison = Comparison(trees[1], 1)
-    asks = comparison.begin()
+    asks = comparison.restart()
     while asks:
-        asks = [each for ask in asks for each in comparison.take(trees[0].answer(ask))]
+        asks = [each for ask in asks for each in comparison.handle_reply(trees[0].respond(ask))]
     repaired = comparison.due()
     assert sorted(key for each in repaired for key in each.put + each.removed) == [b"c1", b"s1", b"stray"]
     assert (plain(follower), follower.keyspace.deadlines) == (plain(leader.slot), leader.slot.keyspace.deadlines)
@@ -335,11 +335,11 @@ def test_a_leader_that_tells_keys_of_another_leaf_is_not_believed() -> None:
     pair = Pair(3, writes_per_second=0)
     pair.store.execute(o.Set(b"a", b"1"), 0)
     pair.commit(1)
-    asks = pair.comparison.begin()
-    told = anti_entropy.KeyTold(b"a", 1, b"2", 0, bytes(28))
+    asks = pair.comparison.restart()
+    told = anti_entropy.KeyState(b"a", 1, b"2", 0, bytes(28))
     ask = asks[0]._replace(among=(0, 1))
     pair.comparison._asked.add(ask)
-    pair.comparison.take(LeafTold(ask, 1, (told,)))
+    pair.comparison.handle_reply(LeafState(ask, 1, (told,)))
     with pytest.raises(ProtocolError, match="not of leaf 0"):
         pair.comparison.due()
 
@@ -352,8 +352,8 @@ def test_a_follower_that_has_nothing_right_is_put_right_at_once() -> None:
     for key in list(pair.follower.keyspace.data):
         pair.follower.keyspace.data[key] = b"rotten"
         pair.follower.tree.tree.note((key,))
-    asks = pair.comparison.begin()
+    asks = pair.comparison.restart()
     while asks:
-        asks = [each for ask in asks for each in pair.comparison.take(pair.leader.tree.answer(ask))]
+        asks = [each for ask in asks for each in pair.comparison.handle_reply(pair.leader.tree.respond(ask))]
     assert sum(len(each.put) for each in pair.comparison.due()) == 400
     assert pair.follower.seen() == pair.leader.seen()

@@ -11,7 +11,7 @@ from braidlog.kv.engine.hybrid_clock import HybridClock
 from braidlog.kv.engine.operations import Level
 from braidlog.kv.replicated.checkpoints import Checkpoint, Part, What, apply, read_record
 from braidlog.kv.replicated.log_columns import execute_rows
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import Origin
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -21,12 +21,12 @@ SHORT_MS = 400
 """For which gone keys keep their stamps: some are forgotten while a checkpoint is written."""
 
 
-def state(slot: Slot) -> object:
+def state(slot: LogKeyspace) -> object:
     return plain(slot), dict(slot.keyspace.deadlines), slot.stamps, slot.gone, slot.origins, slot.latest_ms, slot.epochs
 
 
-def applied(log: ListLog, start: int = 0, end: int | None = None) -> Slot:
-    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS, begins_at=start, delete_retention_ms=SHORT_MS)
+def applied(log: ListLog, start: int = 0, end: int | None = None) -> LogKeyspace:
+    slot = LogKeyspace(HybridClock(NODES[1]), ListLog(), SETTINGS, begins_at=start, delete_retention_ms=SHORT_MS)
     for at in range(start, len(log.rows) if end is None else end):
         apply(slot, at, log.rows[at])
     return slot

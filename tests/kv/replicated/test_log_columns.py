@@ -1,5 +1,6 @@
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, arg-type, var-annotated"
-"""Many operations and many records at once: both twins do exactly what `Slot.execute` and `Slot.apply` do with each of them."""
+"""Many operations and many records at once: both twins do exactly what `LogKeyspace.execute` and `LogKeyspace.apply`
+do with each of them."""
 
 import sys
 from itertools import pairwise
@@ -21,7 +22,7 @@ from braidlog.kv.engine.values import HashValue, ListValue
 from braidlog.kv.replicated import checkpoints, log_columns, salvage
 from braidlog.kv.replicated import log_kernel as built
 from braidlog.kv.replicated.checkpoints import Checkpoint, Part
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.slots import SLOTS, log_of, slot_of
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import BrokerError, Reason
@@ -114,7 +115,7 @@ class Told:
         for each in told.mutations():
             self.changed(each, node)
 
-    def began_anew(self):
+    def restarted(self):
         raise AssertionError
 
 
@@ -123,7 +124,7 @@ class Leader:
 
     def __init__(self, settings, every, *, in_columns):
         self.log = ListLog()
-        self.slot = Slot(HybridClock(NODES[0]), self.log, settings, delete_retention_ms=SHORT_MS)
+        self.slot = LogKeyspace(HybridClock(NODES[0]), self.log, settings, delete_retention_ms=SHORT_MS)
         self.in_columns = in_columns
         self.marked = Marked(self.slot, every)
         self.slot.listeners.append(self.marked)
@@ -251,7 +252,7 @@ def test_columns_are_the_same_as_one_by_one(twin, steps, settings, every):
 
 
 def applied_one_by_one(log, start, settings=SETTINGS[0]):
-    slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = LogKeyspace(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
     for at in range(start, len(log.rows)):
         checkpoints.apply(slot, at, log.rows[at])
     return slot
@@ -284,7 +285,7 @@ def test_batches_are_applied_as_their_records_are(twin, steps, settings, data):
     if start == len(rows):
         return
     wanted = applied_one_by_one(leader.log, start)
-    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = LogKeyspace(HybridClock(NODES[1]), ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
     marked = Marked(slot, every)
     marked.next_mark = start + every
     if not start:  # what a checkpoint restores, a listener does not hear of
@@ -335,7 +336,7 @@ def test_a_checkpoint_is_restored_as_its_records_are(twin, monkeypatch):
 
     for start in starts:
         wanted = applied_one_by_one(leader.log, start, settings)
-        slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+        slot = LogKeyspace(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
         batch = [(row.key, row.value) if isinstance(row, Part) else (row.key, row.pack()) for row in rows[start:]]
         encoded = encode_batch(
             [value for _, value in batch], keys=[key for key, _ in batch], base_timestamp=1, base_offset=start
@@ -367,7 +368,7 @@ def test_a_checkpoint_is_restored_as_its_records_are(twin, monkeypatch):
 )
 def test_a_burst_reads_all_logs_as_each_key_is_read_by_itself(twin, steps, asked, logs, closed, settings, now_ms):
     definition, slots = (
-        [Slot(HybridClock(NODES[0]), ListLog(), settings, delete_retention_ms=SHORT_MS) for _ in range(logs)]
+        [LogKeyspace(HybridClock(NODES[0]), ListLog(), settings, delete_retention_ms=SHORT_MS) for _ in range(logs)]
         for _ in range(2)
     )
     for each in (definition, slots):
@@ -407,7 +408,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
     bad = [b"\2" + good[1:], good[:2] + b"\4" + good[3:], good[:30], good[:1] + b"\x77" + good[2:]]
     for value in bad:
         data = encode_batch([good, value], keys=[b"k", b"k"], base_timestamp=1)
-        header, slot = read_header(data), Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0])
+        header, slot = read_header(data), LogKeyspace(HybridClock(NODES[1]), ListLog(), SETTINGS[0])
         applied, *_ = twin.apply_records(
             slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, False, []
         )
@@ -417,7 +418,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("kinds", "values", "ttls"), [(b"", [b"v"], None), (b"\1", [], None), (b"\1", [b"v"], [])])
 def test_columns_of_different_lengths_are_refused(twin, kinds, values, ttls):
-    slot = Slot(HybridClock(NODES[0]), ListLog(), SETTINGS[0])
+    slot = LogKeyspace(HybridClock(NODES[0]), ListLog(), SETTINGS[0])
     with pytest.raises(ValueError, match="for 1 keys"):
         twin.change_rows(
             slot.containers,

@@ -16,7 +16,7 @@ from braidlog.kv.engine.values import HashValue, ListValue, pack_pairs, pack_str
 from braidlog.kv.replicated import salvage
 from braidlog.kv.replicated.checkpoints import Part, read_record
 from braidlog.kv.replicated.log_columns import BATCH_BYTES_MAX
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import Origin, RecordBatch, SlotRecord, unpack_record
 from braidlog.kv.replicated.salvage import Verdict, worth_keeping
 from braidlog.kv.replicated.salvage_files import SUFFIX, forget_tail, keep_tail, kept_tails
@@ -102,7 +102,7 @@ class One:
 
     def __init__(self, node: int = 0, epoch: int = 1, now_ms: int = 1_000) -> None:
         self.log = ListLog(epoch)
-        self.slot = Slot(HybridClock(NODES[node]), self.log, SETTINGS)
+        self.slot = LogKeyspace(HybridClock(NODES[node]), self.log, SETTINGS)
         self.now_ms = now_ms
 
     def do(self, operation: o.Operation[Any], level: Level = Level.QUORUM) -> object:
@@ -113,7 +113,7 @@ class One:
         return salvage.salvage(self.slot, record, self.now_ms)
 
 
-def plain(slot: Slot) -> dict[bytes, object]:
+def plain(slot: LogKeyspace) -> dict[bytes, object]:
     return {
         key: list(value.items)
         if isinstance(value, ListValue)
@@ -124,12 +124,12 @@ def plain(slot: Slot) -> dict[bytes, object]:
     }
 
 
-def state(slot: Slot) -> object:
+def state(slot: LogKeyspace) -> object:
     return plain(slot), slot.keyspace.deadlines, slot.stamps, slot.origins, slot.applied
 
 
-def replayed(log: ListLog) -> Slot:
-    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS)
+def replayed(log: ListLog) -> LogKeyspace:
+    slot = LogKeyspace(HybridClock(NODES[1]), ListLog(), SETTINGS)
     for origin, record in log.tail():
         slot.apply(origin.offset, record)
     return slot
@@ -176,16 +176,16 @@ def test_a_key_goes_by_a_record_and_by_no_clock() -> None:
     one = One()
     one.do(o.Set(b"a", b"1", 1))
     follower = replayed(one.log)
-    assert follower.look(o.Get(b"a"), 10**15) == b"1"
-    assert follower.look(o.TimeToLive(b"a"), 10**15) == 1
-    assert follower.look(o.Exists(b"a"), 10**15)
+    assert follower.read(o.Get(b"a"), 10**15) == b"1"
+    assert follower.read(o.TimeToLive(b"a"), 10**15) == 1
+    assert follower.read(o.Exists(b"a"), 10**15)
     one.now_ms += 1_001
     with pytest.raises(BrokerError) as refused:
         one.do(o.Get(b"a"))
     assert refused.value.reason is Reason.KEY_NOT_FOUND
     assert one.log.records[-1].op is Op.EXPIRED
     follower.apply(1, one.log.records[1])
-    assert not follower.look(o.Exists(b"a"), 0)
+    assert not follower.read(o.Exists(b"a"), 0)
 
 
 def test_a_refused_record_changes_nothing() -> None:

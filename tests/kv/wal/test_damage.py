@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.kv import workloads
-from tests.kv.crashing import SETTINGS, Shown, World, check_figures, lost, open_store, plain, see
+from tests.kv.crashing import SETTINGS, Runtime, Shown, check_figures, lost, open_store, plain, see
 from tests.kv.snapshots import write_snapshot
 from tests.sampling import FULL
 
@@ -19,7 +19,7 @@ from braidlog.kv.wal.local_store import LocalStore
 from braidlog.kv.wal.wal import DATA_START, unpack_mark
 from braidlog.kv.wal.wal_entries import Op, pack_entry, walk_entries
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.storage.folder.quarantine import find_set_aside
+from braidlog.storage.folder.quarantine import find_quarantined
 from braidlog.testing.disk import Operation, SimulatedDisk
 
 SEED = 20240611
@@ -27,18 +27,18 @@ SEED = 20240611
 
 def built() -> tuple[SimulatedDisk, Shown]:
     """A store with a snapshot, a log after it and every kind of value, killed with everything synced."""
-    world = World()
-    workloads.collections(world)
+    runtime = Runtime()
+    workloads.collections(runtime)
     for number in range(5):
-        world.do(o.Set(b"key%d" % number, b"v" * 50, 100 * number))
-        world.do(o.Increment(b"count", number))
-        world.do(o.Push(b"list", o.End.LEFT, (b"x",)))
-        world.do(o.HashSet(b"hash", ((b"f%d" % number, b"v"),)))
-    world.snapshot()
-    world.do(o.Increment(b"count", 7))
-    world.do(o.Delete(b"key1"))
-    world.do(o.Pop(b"list", o.End.RIGHT))
-    return world.disk.after_kill(), see(world.store)
+        runtime.do(o.Set(b"key%d" % number, b"v" * 50, 100 * number))
+        runtime.do(o.Increment(b"count", number))
+        runtime.do(o.Push(b"list", o.End.LEFT, (b"x",)))
+        runtime.do(o.HashSet(b"hash", ((b"f%d" % number, b"v"),)))
+    runtime.snapshot()
+    runtime.do(o.Increment(b"count", 7))
+    runtime.do(o.Delete(b"key1"))
+    runtime.do(o.Pop(b"list", o.End.RIGHT))
+    return runtime.disk.after_kill(), see(runtime.store)
 
 
 def wal_of(disk: SimulatedDisk) -> str:
@@ -162,20 +162,20 @@ def test_the_checksum_of_an_entry_finds_one_flipped_bit_and_no_two(value: bytes)
 
 def test_an_entry_inside_a_value_is_never_taken_for_one() -> None:
     """A client may store bytes that look like entries; damage of the entry around them must not let them in."""
-    world = World()
-    world.open()
+    runtime = Runtime()
+    runtime.open()
     forged = b"".join(part for n in range(4) for part in pack_entry(2**40, Op.SET, b"forged%d" % n, b"x", 0))
-    world.do(o.Set(b"a", b"1"))
-    world.do(o.Set(b"around", forged))
-    world.do(o.Set(b"b", b"2"))
-    disk, random = world.disk.after_kill(), Random(SEED)
+    runtime.do(o.Set(b"a", b"1"))
+    runtime.do(o.Set(b"around", forged))
+    runtime.do(o.Set(b"b", b"2"))
+    disk, random = runtime.disk.after_kill(), Random(SEED)
     path = wal_of(disk)
     for at in range(DATA_START, entries_end(disk, path)):
         for flips in (1, 2, 3):
             damaged = disk.copy()
             for each in (at, *random.sample(range(DATA_START, entries_end(disk, path)), flips - 1)):
                 damaged.flip_bit(path, 8 * each + random.randrange(8))
-            outcome(damaged, see(world.store), f"{flips} bits from byte {at} on")
+            outcome(damaged, see(runtime.store), f"{flips} bits from byte {at} on")
 
 
 def test_a_key_in_doubt_is_known_again_when_it_is_set() -> None:
@@ -199,7 +199,7 @@ def test_a_key_in_doubt_is_known_again_when_it_is_set() -> None:
     assert open_store(disk.after_kill()).execute(o.Get(b"count"), 0) == b"1"
     write_snapshot(store, 0)
     assert [each for each in disk.files() if each.endswith(".damaged")] == [f"{path}.damaged"]
-    assert find_set_aside(disk, "/data").damaged == ["kv"]
+    assert find_quarantined(disk, "/data").damaged == ["kv"]
     store.close()
     assert not open_store(disk.after_kill()).damages
 
@@ -307,16 +307,16 @@ def test_a_store_of_another_node() -> None:
 
 def test_a_damaged_snapshot_is_replaced_by_the_log_where_that_is_whole() -> None:
     """Between the naming of a snapshot and the removal of the log before it, the log alone is enough."""
-    world = World()
-    world.open()
-    world.do(o.Increment(b"count", 5))
-    saved = world.disk.content("/data/kv/00000000000000000001.wal")
-    world.snapshot()
+    runtime = Runtime()
+    runtime.open()
+    runtime.do(o.Increment(b"count", 5))
+    saved = runtime.disk.content("/data/kv/00000000000000000001.wal")
+    runtime.snapshot()
     path = "/data/kv/00000000000000000001.wal"
-    file = world.disk.create(path)
+    file = runtime.disk.create(path)
     file.write_at(saved, 0)
-    world.disk.flip_bit("/data/kv/00000000000000000001.snapshot", 8 * 70)
-    store = open_store(world.disk.after_kill())
+    runtime.disk.flip_bit("/data/kv/00000000000000000001.snapshot", 8 * 70)
+    store = open_store(runtime.disk.after_kill())
     assert store.execute(o.Get(b"count"), 0) == b"5"
     assert any("damaged" in note for note in store.notes)
 
@@ -334,14 +334,14 @@ def test_without_a_mark_nothing_is_taken_for_a_torn_tail() -> None:
 
 def test_a_fault_in_a_file_that_was_followed_by_another_is_damage() -> None:
     """Its mark may be one sync old, but the next file's being there proves that it was durable to its end."""
-    world = World()
-    world.open()
+    runtime = Runtime()
+    runtime.open()
     for number in range(4):
-        world.do(o.Increment(b"count", number))
-    world.store.wal.request_roll(0)
-    world.store.wal.sync()
-    world.do(o.Increment(b"count"))
-    disk = lost(world.disk)
+        runtime.do(o.Increment(b"count", number))
+    runtime.store.wal.request_roll(0)
+    runtime.store.wal.sync()
+    runtime.do(o.Increment(b"count"))
+    disk = lost(runtime.disk)
     first, second = (path for path in disk.files() if path.endswith(".wal"))
     disk.flip_bit(first, 8 * (len(disk.content(first)) - 1))
     store = open_store(disk)
@@ -352,17 +352,17 @@ def test_a_fault_in_a_file_that_was_followed_by_another_is_damage() -> None:
 
 def test_what_lies_behind_a_torn_entry_never_comes_back() -> None:
     """Entries of one size: a new one in the place of the torn one leads to the bytes that lay behind it."""
-    world = World()
-    world.open()
-    world.do(o.Increment(b"count"))
-    start = len(world.disk.content("/data/kv/00000000000000000001.wal"))
+    runtime = Runtime()
+    runtime.open()
+    runtime.do(o.Increment(b"count"))
+    start = len(runtime.disk.content("/data/kv/00000000000000000001.wal"))
     for _ in range(3):
-        world.do(o.Increment(b"count"), sync=False)
-    disk = world.disk.after_kill()
+        runtime.do(o.Increment(b"count"), sync=False)
+    disk = runtime.disk.after_kill()
     disk.zero("/data/kv/00000000000000000001.wal", start, start + 36)
     store = open_store(disk)
     assert store.sequence == 1
-    store.execute(o.Increment(b"count"), world.clock.now_ms())
+    store.execute(o.Increment(b"count"), runtime.clock.now_ms())
     store.wal.sync()
     again = open_store(disk.after_kill())
     assert (again.sequence, again.execute(o.Get(b"count"), 0)) == (2, b"2")

@@ -164,7 +164,7 @@ def test_a_log_that_takes_nothing_changes_nothing():
     before = see(store)
     with pytest.raises(StorageFault):
         store.execute_columns(changes, 0)
-    store.go_on()
+    store.resume_writes()
     store.close()
     assert [type(each) for each in store.execute_columns(changes, 0).found] == [BrokerError, type(None)]
     assert see(store) == before

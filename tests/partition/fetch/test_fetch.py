@@ -54,7 +54,7 @@ def test_what_is_there_comes_at_once(node: Node) -> None:
 
 def test_a_poll_is_woken_by_an_append(node: Node) -> None:
     job = poll(node)
-    node.world.advance(500)
+    node.runtime.advance(500)
     assert not job.is_done
     node.append("a", b"x")
     assert sizes(job.result()) == [len(batch_of(b"x"))]
@@ -62,9 +62,9 @@ def test_a_poll_is_woken_by_an_append(node: Node) -> None:
 
 def test_a_poll_sees_nothing_before_it_is_durable(node: Node) -> None:
     job = poll(node, wait_ms=10_000)
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         node.spawn(node.services.append.append("a", 0, batch_of(b"x")))
-        node.world.advance(5_000)
+        node.runtime.advance(5_000)
         assert not job.is_done
     assert job.result()[0].slice is not None
 
@@ -73,16 +73,16 @@ def test_a_poll_sees_nothing_before_it_is_durable(node: Node) -> None:
 def test_a_poll_times_out_with_nothing(node: Node, wait_ms: int, waited_ms: int) -> None:
     jobs: list[Job[Any]] = [poll(node, wait_ms=wait_ms)]
     jobs.append(node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=wait_ms)))
-    node.world.advance(waited_ms - 1)
+    node.runtime.advance(waited_ms - 1)
     assert not any(each.is_done for each in jobs)
-    node.world.advance(1)
+    node.runtime.advance(1)
     polled, read = (each.result() for each in jobs)
     assert (sizes(polled), read.records) == ([None], [])
 
 
 def test_no_wait_outlasts_the_maximum(node: Node) -> None:
     job = poll(node, wait_ms=2**60)
-    node.world.advance(300_000)
+    node.runtime.advance(300_000)
     assert sizes(job.result()) == [None]
 
 
@@ -91,10 +91,10 @@ def test_a_poll_waits_for_enough_bytes_or_gives_what_there_is(node: Node) -> Non
     node.append("a", b"x")
     assert not job.is_done
     node.append("a", b"y")
-    node.world.advance(REST_MS)
+    node.runtime.advance(REST_MS)
     assert sum(size or 0 for size in sizes(job.result())) == 2 * len(batch_of(b"x"))
     late = poll(node, bytes_min=MANY, wait_ms=100)
-    node.world.advance(100)
+    node.runtime.advance(100)
     assert sizes(late.result()) == [2 * len(batch_of(b"x"))]
 
 
@@ -111,10 +111,10 @@ def test_records_one_by_one_do_not_make_every_poll_that_wants_many_look_each_tim
     job = poll(node, bytes_min=MANY // 2, wait_ms=60_000)
     for _ in range(100):
         node.append("a", b"x")
-        node.world.advance(1)
+        node.runtime.advance(1)
     assert looks[0] < 10
     node.append("a", b"x" * (MANY // 2))
-    node.world.advance(REST_MS)
+    node.runtime.advance(REST_MS)
     assert job.is_done, "it has enough, and no pause is longer"
 
 
@@ -146,7 +146,7 @@ def test_a_change_of_role_ends_the_poll_of_who_wants_the_leader(node: Node) -> N
     with refused_with(Reason.NOT_LEADER):
         strict.result()
     assert not loose.is_done, "what is committed may be read from a follower"
-    node.world.advance(60_000)
+    node.runtime.advance(60_000)
     assert sizes(loose.result()) == [None]
 
 
@@ -155,9 +155,9 @@ def test_nobody_is_left_watching(node: Node) -> None:
     jobs = [poll(node, wait_ms=100) for _ in range(5)]
     jobs[0].cancel()
     assert len(hosted._waiting) == 4
-    node.world.advance(100)
+    node.runtime.advance(100)
     assert not hosted._waiting
-    assert not node.world._timers
+    assert not node.runtime._timers
 
 
 def test_what_moves_behind_a_poll_of_many_partitions_is_not_missed(node: Node) -> None:
@@ -165,13 +165,13 @@ def test_what_moves_behind_a_poll_of_many_partitions_is_not_missed(node: Node) -
     node.create("many", SLICE + 10)
     wanted = [Wanted("many", number, 0, MANY) for number in range(SLICE + 10)]
     hosted = node.services.hosting.partition("many", 0)
-    job = node.world.spawn(node.services.fetch.fetch_each(wanted, bytes_max=MANY, wait_ms=10_000))
+    job = node.runtime.spawn(node.services.fetch.fetch_each(wanted, bytes_max=MANY, wait_ms=10_000))
     assert not job.is_done
     assert not node.services.hosting.partition("many", SLICE + 9)._waiting, "all of them were looked at in one turn"
     node.services.append.write("many", 0, batch_of(b"x"))
     hosted.log.sync()
     hosted.advance()
-    node.world.settle()
+    node.runtime.settle()
     first, *others = job.result()
     assert isinstance(first, Fetched)
     assert first.slice is not None
@@ -239,7 +239,7 @@ def test_a_replica_sees_what_is_not_committed_and_is_woken_by_the_append() -> No
     assert replica.result()[0].slice is not None
     assert not consumer.is_done
     fetch.replica_fetched("a", 0, "1", 1)
-    node.world.settle()
+    node.runtime.settle()
     assert consumer.result()[0].high_watermark == 1
 
 
@@ -302,7 +302,7 @@ def transact(node: Node, name: str, *values: bytes, commit: bool | None) -> None
     batch = batch_of(*values, producer=(begun.producer_id, begun.epoch, 0), transactional=True)
     node.run(node.services.append.append("a", 0, batch, transactional_id=name))
     if commit is not None:
-        node.run(txn.end(name, begun.producer_id, begun.epoch, commit=commit))
+        node.run(txn.end_transaction(name, begun.producer_id, begun.epoch, commit=commit))
 
 
 def test_committed_readers_see_no_open_and_no_aborted_transaction(node: Node) -> None:
@@ -324,7 +324,7 @@ def test_the_end_of_a_transaction_wakes_a_committed_reader(node: Node) -> None:
     job = node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=60_000))
     assert not job.is_done
     known = node.transactions.find("t")
-    node.run(node.transactions.end("t", known.producer_id, known.epoch, commit=True))
+    node.run(node.transactions.end_transaction("t", known.producer_id, known.epoch, commit=True))
     assert [record.value for record in job.result().records] == [b"x"]
 
 
@@ -344,7 +344,7 @@ def test_only_markers_left_is_a_wait_and_not_a_spin(node: Node) -> None:
     node.append("a", b"two")
     assert [record.value for record in job.result().records] == [b"two"]
     job = node.spawn(node.services.fetch.records("a", 0, 3, bytes_max=MANY, wait_ms=1000))
-    node.world.advance(1000)
+    node.runtime.advance(1000)
     assert job.result().next_offset == 3
 
 

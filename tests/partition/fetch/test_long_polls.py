@@ -14,13 +14,13 @@ def test_waiting_ends_when_all_replicas_have_what_was_appended_before() -> None:
     for number in range(2):
         node.services.fetch.replica_fetched("a", number, "1", 0)
         node.append("a", b"before", partition=number)
-    job = node.spawn(wait_committed(partitions, node.world, SECONDS))
+    job = node.spawn(wait_committed(partitions, node.runtime, SECONDS))
     node.append("a", b"after")
     node.services.fetch.replica_fetched("a", 0, "1", 1)
-    node.world.settle()
+    node.runtime.settle()
     assert not job.is_done
     node.services.fetch.replica_fetched("a", 1, "1", 1)
-    node.world.settle()
+    node.runtime.settle()
     assert job.is_done
 
 
@@ -29,8 +29,8 @@ def test_waiting_has_an_end() -> None:
     node.create("a", 1, followers=["1"])
     node.services.fetch.replica_fetched("a", 0, "1", 0)
     node.append("a", b"x")
-    job = node.spawn(wait_committed([node.services.hosting.partition("a", 0)], node.world, SECONDS))
-    node.world.advance(999)
+    job = node.spawn(wait_committed([node.services.hosting.partition("a", 0)], node.runtime, SECONDS))
+    node.runtime.advance(999)
     assert not job.is_done
-    node.world.advance(1)
+    node.runtime.advance(1)
     assert job.is_done

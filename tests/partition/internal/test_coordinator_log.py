@@ -7,13 +7,13 @@ from tests.refusals import refused_with
 
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.internal.coordinator_log import ReplicatedLog
+from braidlog.partition.internal.coordinator_log import CoordinatorLog
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True)
 
 
-def led(peers: Peers, number: int = 1) -> ReplicatedLog:
-    return ReplicatedLog(peers[number].partition, peers.world)
+def led(peers: Peers, number: int = 1) -> CoordinatorLog:
+    return CoordinatorLog(peers[number].partition, peers.runtime)
 
 
 def test_what_all_of_the_set_have_is_durable() -> None:
@@ -21,7 +21,7 @@ def test_what_all_of_the_set_have_is_durable() -> None:
     log = led(peers)
     peers.away = {2, 3}
     end = log.append(batch_of(b"a", b"b"))
-    job = peers.world.spawn(log.durable(end))
+    job = peers.runtime.spawn(log.durable(end))
     peers.carry()
     assert not job.is_done
     assert not log.is_durable(end)
@@ -36,7 +36,7 @@ def test_whoever_waits_is_told_when_another_node_leads() -> None:
     peers = Peers(SETTINGS)
     log = led(peers)
     peers.away = {2, 3}
-    job = peers.world.spawn(log.durable(log.append(batch_of(b"a"))))
+    job = peers.runtime.spawn(log.durable(log.append(batch_of(b"a"))))
     peers.carry()
     peers.away = set()
     peers.elect(2)
@@ -58,7 +58,7 @@ def test_what_is_committed_by_a_later_leader_is_not_told_by_an_earlier_one() -> 
     assert led(peers).is_led
     assert not log.is_durable(end)
     with pytest.raises(NotCoordinatorError):
-        peers.world.run(log.durable(end))
+        peers.runtime.run(log.durable(end))
 
 
 def test_nothing_is_taken_that_too_few_replicas_would_have() -> None:
@@ -74,7 +74,7 @@ def test_a_wait_for_the_in_sync_set_has_an_end() -> None:
     peers = Peers(SETTINGS)
     log = led(peers)
     peers.away = {2, 3}
-    job = peers.world.spawn(log.durable(log.append(batch_of(b"a"))))
-    peers.world.advance(60_000)
+    job = peers.runtime.spawn(log.durable(log.append(batch_of(b"a"))))
+    peers.runtime.advance(60_000)
     assert isinstance(job.error, BrokerError)
     assert job.error.reason is Reason.TIMED_OUT

@@ -5,13 +5,13 @@ from collections.abc import Callable
 
 import pytest
 from tests.broker.node import batch_of
-from tests.model.manual_world import ManualWorld
+from tests.model.manual_world import ManualRuntime
 from tests.sampling import one_in
 
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.internal.internal_topic import InternalTopic, open_internal_topic
-from braidlog.partition.internal.mirrored_log import LogPair
+from braidlog.partition.internal.mirrored_log import MirroredLog
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
@@ -27,7 +27,7 @@ class Journal:
         clock = ManualClock()
         self.disk = disk
         self.folder = DataFolder(disk, "/data", clock)
-        self.topic: InternalTopic = open_internal_topic(self.folder, "__x", SETTINGS, ManualWorld(clock))
+        self.topic: InternalTopic = open_internal_topic(self.folder, "__x", SETTINGS, ManualRuntime(clock))
 
     @property
     def notes(self) -> list[str]:
@@ -184,7 +184,7 @@ def test_making_one_again_may_end_anywhere(written: SimulatedDisk, place: str) -
         disk.flip_bit(f"{PLACE}/{place}/{0:020d}.log", 300 * 8)
         return disk
 
-    states = crashed(damaged, lambda disk: LogPair(DataFolder(disk, "/data", ManualClock()), "__x"))
+    states = crashed(damaged, lambda disk: MirroredLog(DataFolder(disk, "/data", ManualClock()), "__x"))
     for label, left in one_in(23, states):
         assert Journal(left).values() == wanted(50), label
     assert len(states) > 30

@@ -36,7 +36,7 @@ def test_out_of_range(node: Node, offset: int) -> None:
 
 
 def test_what_is_not_committed_stays(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         appending = node.spawn(node.services.append.append("a", 0, batch_of(b"late")))
         with pytest.raises(BrokerError):
             node.run(node.services.trim.delete_before("a", 0, 5))
@@ -46,5 +46,5 @@ def test_what_is_not_committed_stays(node: Node) -> None:
 
 def test_several_at_once(node: Node) -> None:
     jobs = [node.spawn(node.services.trim.delete_before("a", 0, offset)) for offset in (3, 1, 2)]
-    node.world.settle()
+    node.runtime.settle()
     assert [job.result() for job in jobs] == [3, 3, 3]

@@ -11,7 +11,7 @@ LAG_MS = 60_000
 def compacted(node: Node, topic: str) -> int:
     """What upkeep leaves compacted, from the start on."""
     hosted = node.services.hosting.partition(topic, 0)
-    node.services.hosting.keep_up(hosted, node.clock.now_ms())
+    node.services.hosting.maintain_log(hosted, node.clock.now_ms())
     return hosted.log.state.cleaned_offset
 
 
@@ -23,7 +23,7 @@ def test_a_record_is_compacted_after_its_longest_lag_even_where_nobody_writes(la
     now_ms = node.clock.now_ms()
     batch = encode_batch([b"1", b"2"], keys=[b"k", b"k"], base_timestamp=now_ms)
     node.run(node.services.append.append("t", 0, batch))
-    node.world.advance(LAG_MS)
+    node.runtime.advance(LAG_MS)
     assert compacted(node, "t") == 0
-    node.world.advance(1)
+    node.runtime.advance(1)
     assert compacted(node, "t") == (0 if lag_ms < 0 else 2)

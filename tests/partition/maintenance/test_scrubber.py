@@ -60,7 +60,7 @@ class Setting:
     def made(self, **settings: float) -> Scrubber:
         changed = msgspec.convert(settings, ScrubSettings)
         node = self.node
-        return Scrubber(node.folder, node.services.hosting, node.world, self.worker, changed, self.told.append)
+        return Scrubber(node.folder, node.services.hosting, node.runtime, self.worker, changed, self.told.append)
 
     @property
     def hosted(self) -> Partition:
@@ -225,7 +225,7 @@ def test_the_next_round_waits_for_its_time(setting: Setting) -> None:
     done = len(setting.worker.jobs)
     assert setting.node.run(setting.scrubber.step()) == pytest.approx(60)
     assert setting.scrubber.progress.is_done
-    setting.node.world.advance(72 * HOUR_MS)
+    setting.node.runtime.advance(72 * HOUR_MS)
     setting.round()
     assert len(setting.worker.jobs) == 2 * done
 

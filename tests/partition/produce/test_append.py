@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from tests.broker.node import Node, batch_of
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 from tests.refusals import refused_with
 
 from braidlog.codec.batch.header import HEADER_BYTES, read_header, seal
 from braidlog.codec.batch.records import encode_batch, seal_section, sealed_batch
 from braidlog.codec.compression import Compression
-from braidlog.coordinator.state_limits import Holdings, StateLimits
+from braidlog.coordinator.state_limits import StateLimits, StateUsage
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.partition.hosted_log import Role
@@ -30,8 +30,8 @@ from braidlog.partition.produce.append import (
     Acks,
     Allowance,
     Appended,
+    DecompressionCheck,
     DecompressionLimits,
-    Intake,
 )
 from braidlog.storage.segment.segment_files import DATA_START
 from braidlog.worker.inline_worker import Here
@@ -68,9 +68,9 @@ def test_an_acknowledged_record_is_durable_and_committed(node: Node, acks: Acks)
 
 
 def test_it_is_not_acknowledged_before_the_sync(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.LEADER))
-        node.world.advance(10_000)
+        node.runtime.advance(10_000)
         assert not job.is_done
         assert node.services.hosting.partition("a", 0).high_watermark == 0, (
             "a reader must not see what a crash can take"
@@ -79,16 +79,16 @@ def test_it_is_not_acknowledged_before_the_sync(node: Node) -> None:
 
 
 def test_many_appends_share_a_sync(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         jobs = [node.spawn(node.services.append.append("a", 0, batch_of(b"x"))) for _ in range(20)]
-        before = node.world.syncs
-        node.world.sync()
-        assert node.world.syncs == before + 1
+        before = node.runtime.syncs
+        node.runtime.sync()
+        assert node.runtime.syncs == before + 1
     assert [job.result().base_offset for job in jobs] == list(range(20))
 
 
 def test_acks_none_returns_at_once_and_is_seen_soon(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         job = node.spawn(node.services.append.append("a", 0, batch_of(b"x"), acks=Acks.NONE))
         assert job.is_done
         assert node.services.hosting.partition("a", 0).high_watermark == 0
@@ -177,7 +177,7 @@ def test_a_role_outlives_a_restart_and_epochs_never_go_back(node: Node) -> None:
 def test_two_who_make_it_leader_at_once_begin_one_epoch(node: Node) -> None:
     node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     jobs = [node.spawn(node.services.placement.set_role("a", 0, Role.LEADER)) for _ in range(3)]
-    node.world.settle()
+    node.runtime.settle()
     assert [job.result().leader_epoch for job in jobs] == [2, 2, 2]
 
 
@@ -189,23 +189,23 @@ def test_all_waits_for_the_in_sync_replicas(replicated: Node) -> None:
     for replica in ("1", "2"):
         services.fetch.replica_fetched("a", 0, replica, 0)
     job = replicated.spawn(services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL))
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert not job.is_done
     services.fetch.replica_fetched("a", 0, "1", 1)
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert not job.is_done
     assert services.hosting.partition("a", 0).high_watermark == 0
     services.fetch.replica_fetched("a", 0, "2", 1)
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert job.result().base_offset == 0
     assert services.hosting.partition("a", 0).high_watermark == 1
 
 
 def test_all_times_out_and_the_record_stays(replicated: Node) -> None:
     job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=500))
-    replicated.world.advance(499)
+    replicated.runtime.advance(499)
     assert not job.is_done
-    replicated.world.advance(1)
+    replicated.runtime.advance(1)
     with refused_with(Reason.ACKS_TIMED_OUT, match=r"1 of 3 replicas of a/0 are in sync \(2 must be\)"):
         job.result()
     assert replicated.services.hosting.partition("a", 0).end_offset == 1
@@ -220,9 +220,9 @@ def test_no_time_at_all_still_gets_an_answer(replicated: Node, timeout_ms: int) 
 def test_a_timeout_has_a_maximum(replicated: Node) -> None:
     append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=2**62)
     job = replicated.spawn(append)
-    replicated.world.advance(LONG_POLL_MS_MAX - 1)
+    replicated.runtime.advance(LONG_POLL_MS_MAX - 1)
     assert not job.is_done
-    replicated.world.advance(1)
+    replicated.runtime.advance(1)
     assert job.is_done
 
 
@@ -235,11 +235,11 @@ def test_leader_acks_do_not_wait_for_replicas(replicated: Node) -> None:
 def test_enough_replicas_must_be_in_sync_even_when_all_of_them_have_it(replicated: Node) -> None:
     append = replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=100)
     job = replicated.spawn(append)
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert replicated.services.hosting.partition("a", 0).high_watermark == 1, "the leader is the whole in-sync set"
     assert not job.is_done
     replicated.services.fetch.replica_fetched("a", 0, "2", 1)
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert job.is_done
     job.result()
 
@@ -247,7 +247,7 @@ def test_enough_replicas_must_be_in_sync_even_when_all_of_them_have_it(replicate
 @pytest.mark.parametrize("ends_by", ["role", "deletion"])
 def test_a_wait_for_replicas_ends_with_the_leadership(replicated: Node, ends_by: str) -> None:
     job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
-    replicated.world.settle()
+    replicated.runtime.settle()
     if ends_by == "role":
         replicated.run(replicated.services.placement.set_role("a", 0, Role.FOLLOWER))
     else:
@@ -261,22 +261,22 @@ def test_a_silent_replica_stops_holding_up_appends(replicated: Node) -> None:
     services = replicated.services
     for replica in ("1", "2"):
         services.fetch.replica_fetched("a", 0, replica, 0)
-    replicated.world.advance(20_000)
+    replicated.runtime.advance(20_000)
     services.fetch.replica_fetched("a", 0, "1", 0)
     job = replicated.spawn(services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
-    replicated.world.settle()
+    replicated.runtime.settle()
     services.fetch.replica_fetched("a", 0, "1", 1)
-    replicated.world.advance(20_000)
+    replicated.runtime.advance(20_000)
     services.fetch.replica_fetched("a", 0, "1", 1)
     assert not job.is_done
     assert [node for _, node in services.placement.expire_replicas(30_000)] == ["2"]
-    replicated.world.settle()
+    replicated.runtime.settle()
     assert job.result().base_offset == 0
 
 
 def test_changing_the_followers_releases_who_waits(replicated: Node) -> None:
     job = replicated.spawn(replicated.services.append.append("a", 0, batch_of(b"x"), acks=Acks.ALL, timeout_ms=60_000))
-    replicated.world.settle()
+    replicated.runtime.settle()
     replicated.run(replicated.services.placement.set_followers("a", [], 1))
     assert job.result().base_offset == 0
     assert replicated.restarted().services.hosting.partition("a", 0).replicas.replication_factor == 1
@@ -294,7 +294,7 @@ def test_a_retry_is_answered_as_the_first_time(node: Node) -> None:
 
 
 def test_a_retry_before_the_sync_waits_for_it_too(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         batch = batch_of(b"x", producer=(7, 0, 0))
         jobs = [node.spawn(node.services.append.append("a", 0, batch)) for _ in range(3)]
         assert not any(job.is_done for job in jobs)
@@ -343,7 +343,7 @@ def test_thousands_of_retries_make_no_duplicate_and_no_gap() -> None:
 
 
 def test_several_partitions_are_synced_together(node: Node) -> None:
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         written = [node.services.append.write("a", number, batch_of(b"x")) for number in (0, 1)]
         node.services.append.sync_together(written)
         jobs = [node.spawn(node.services.append.acknowledge(each, acks=Acks.LEADER)) for each in written]
@@ -372,16 +372,16 @@ def test_a_batch_whose_records_were_not_checked_is_checked(node: Node) -> None:
 
 
 def test_what_was_sealed_here_is_in_the_log_as_if_it_had_been_read(node: Node) -> None:
-    append, now_ms = node.services.append, node.world.now_ms()
+    append, now_ms = node.services.append, node.runtime.now_ms()
     batches = [
         sealed_batch([b"x", b"y"], keys=[b"k", None], base_timestamp=now_ms),
         sealed_batch([b"z"], base_timestamp=now_ms),
     ]
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         own = append.append_own("a", 0, batches, acks=Acks.LEADER)
         assert not isinstance(own, Appended), "it is not durable yet"
         job = node.spawn(own)
-        node.world.advance(10_000)
+        node.runtime.advance(10_000)
         assert not job.is_done
     assert job.result() == node.run(append.append("a", 1, b"".join(each.data for each in batches), acks=Acks.LEADER))
     files = [node.services.hosting.partition("a", number).log.segments[0].file for number in (0, 1)]
@@ -393,7 +393,7 @@ def test_what_was_sealed_here_is_in_the_log_as_if_it_had_been_read(node: Node) -
 def test_what_was_sealed_here_waits_for_nothing_where_the_page_cache_counts() -> None:
     node = Node()
     node.create("a", 1, settings={"flush": "os"})
-    batch = sealed_batch([b"x"], base_timestamp=node.world.now_ms())
+    batch = sealed_batch([b"x"], base_timestamp=node.runtime.now_ms())
     assert node.services.append.append_own("a", 0, [batch], acks=Acks.LEADER) == Appended(0, 0)
     assert node.services.hosting.partition("a", 0).high_watermark == 1
 
@@ -421,7 +421,7 @@ class Bench:
         self.node.create("a")
         self.worker = Noted()
         self.limits = DecompressionLimits(**limits)
-        self.intake = Intake(self.node.services.hosting, self.node.world, self.worker, self.limits)
+        self.intake = DecompressionCheck(self.node.services.hosting, self.node.runtime, self.worker, self.limits)
         self.allowance = Allowance(self.limits)
 
     def check(self, batch: bytes) -> None:
@@ -511,12 +511,12 @@ def test_what_is_cheap_to_see_is_seen_before_anything_is_opened() -> None:
 class Held:
     """A worker that answers when it is told to."""
 
-    def __init__(self, world: ManualWorld) -> None:
-        self._world = world
+    def __init__(self, runtime: ManualRuntime) -> None:
+        self._runtime = runtime
         self._wakeups: list[Any] = []
 
     def do(self, job: WorkerJob, payload: Buffer) -> Awaitable[Answer]:
-        wakeup = self._world.wakeup()
+        wakeup = self._runtime.wakeup()
         self._wakeups.append(wakeup)
 
         async def answer() -> Answer:
@@ -535,28 +535,30 @@ class Line:
     def __init__(self) -> None:
         self.node = Node()
         self.node.create("a")
-        self.worker = Held(self.node.world)
-        self.intake = Intake(self.node.services.hosting, self.node.world, self.worker, DecompressionLimits())
+        self.worker = Held(self.node.runtime)
+        self.intake = DecompressionCheck(
+            self.node.services.hosting, self.node.runtime, self.worker, DecompressionLimits()
+        )
         self.done: list[str] = []
 
     def send(self, source: str, name: str, *, large: bool, weight: int = 10) -> Job[None]:
         batch = packed(2 * MEGABYTE if large else 10)
 
         async def request() -> None:
-            if not self.intake.begin(source):
+            if not self.intake.begin_batch(source):
                 await self.intake.wait(source, weight)
             allowance = self.intake.allowance()
             try:
                 await self.intake.check("a", 0, batch, read_header(batch), allowance)
                 self.done.append(name)
             finally:
-                self.intake.end(source)
+                self.intake.end_batch(source)
 
         return self.node.spawn(request())
 
     def go_on(self) -> None:
         self.worker.let_go()
-        self.node.world.settle()
+        self.node.runtime.settle()
 
 
 def test_what_one_connection_sends_stays_in_order() -> None:
@@ -587,12 +589,12 @@ def test_who_leaves_the_line_holds_nobody_up() -> None:
 
 def test_who_leaves_when_its_turn_has_come_passes_it_on() -> None:
     line = Line()
-    assert line.intake.begin("x")
+    assert line.intake.begin_batch("x")
     gone = line.send("x", "gone", large=False)
     line.send("x", "next", large=False)
-    line.intake.end("x")
+    line.intake.end_batch("x")
     gone.cancel()  # it was woken, and has not gone on yet
-    line.node.world.settle()
+    line.node.runtime.settle()
     assert line.done == ["next"]
 
 
@@ -621,7 +623,7 @@ LIMIT = 4
 
 @pytest.fixture
 def limited() -> Node:
-    made = Node(holdings=Holdings(StateLimits(producers_max=LIMIT)))
+    made = Node(holdings=StateUsage(StateLimits(producers_max=LIMIT)))
     made.create("a", 2)
     return made
 
@@ -664,7 +666,7 @@ def test_one_too_many_is_refused_and_who_is_known_goes_on(limited: Node) -> None
 
 def test_what_partitions_know_when_they_are_opened_counts(limited: Node) -> None:
     fill(limited)
-    again = Node(limited.disk.after_kill(), limited.clock, holdings=Holdings(StateLimits(producers_max=LIMIT)))
+    again = Node(limited.disk.after_kill(), limited.clock, holdings=StateUsage(StateLimits(producers_max=LIMIT)))
     write(again, 0, 1)
     again.services.hosting.partitions("a")
     assert "state.producers_max" in quota_refusal(again, 77)
@@ -673,9 +675,9 @@ def test_what_partitions_know_when_they_are_opened_counts(limited: Node) -> None
 def test_what_has_expired_makes_room(limited: Node) -> None:
     fill(limited)
     limited.run(limited.services.topics.alter("a", {"producer_expiry_ms": 1000}))
-    limited.world.advance(2000)
+    limited.runtime.advance(2000)
     for hosted in limited.services.hosting.partitions("a"):
-        limited.services.hosting.keep_up(hosted, limited.clock.now_ms())
+        limited.services.hosting.maintain_log(hosted, limited.clock.now_ms())
     write(limited, 77)
 
 
@@ -684,18 +686,18 @@ def test_a_retry_of_old_records_is_recognised_after_upkeep(limited: Node) -> Non
     batch = encode_batch([b"x"], base_timestamp=1, producer_id=7, producer_epoch=0, base_sequence=0)
     first = limited.run(limited.services.append.append("a", 0, batch))
     hosted = limited.services.hosting.partition("a", 0)
-    limited.services.hosting.keep_up(hosted, limited.clock.now_ms())
+    limited.services.hosting.maintain_log(hosted, limited.clock.now_ms())
     again = limited.run(limited.services.append.append("a", 0, batch))
     assert (again.base_offset, again.duplicate) == (first.base_offset, True)
 
 
 def test_at_the_limit_the_silent_are_forgotten_before_their_time(limited: Node) -> None:
     fill(limited)
-    limited.world.advance(SILENT_MS - 1000)
+    limited.runtime.advance(SILENT_MS - 1000)
     write(limited, 0, 1)
     limited.run(limited.services.append.producers.make_room())
     quota_refusal(limited, 77)
-    limited.world.advance(2000)
+    limited.runtime.advance(2000)
     limited.run(limited.services.append.producers.make_room())
     assert limited.services.append.producers.count() == 1, "who wrote a moment ago is known"
     assert write(limited, 0, 1) == 2
@@ -704,7 +706,7 @@ def test_at_the_limit_the_silent_are_forgotten_before_their_time(limited: Node) 
 
 def test_the_silent_stay_where_there_is_room(limited: Node) -> None:
     write(limited, 1)
-    limited.world.advance(2 * SILENT_MS)
+    limited.runtime.advance(2 * SILENT_MS)
     limited.run(limited.services.append.producers.make_room())
     assert limited.services.append.producers.count() == 1
 
@@ -714,5 +716,5 @@ def test_a_deleted_topics_producers_make_room(limited: Node) -> None:
     quota_refusal(limited, 77)
     limited.run(limited.services.topics.delete("a"))
     limited.create("a")
-    limited.world.advance(int(COUNT_SECONDS_MIN * 1000))
+    limited.runtime.advance(int(COUNT_SECONDS_MIN * 1000))
     write(limited, 77)

@@ -49,7 +49,7 @@ from braidlog.server.etcd import etcd_metadata, etcd_process
 from braidlog.server.etcd.etcd_metadata import ClusterStore, until_answered
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.migration import move_folder
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.node import Server
 from braidlog.server.peers.certificate_authority import Pair, make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
@@ -137,7 +137,7 @@ def test_quotas_and_rules_that_another_has_set_hold_here(tmp_path: Path, etcd: M
         quotas, rules = server._quotas, server.services.rules
         assert quotas.is_unlimited
         gateway = Gateway(GatewaySettings(endpoints=[etcd.url], read_seconds_max=60, write_seconds_max=60))
-        other = EtcdStore(gateway, server.services.world, prefix="far", node="1", new_nonce=lambda: "of another")
+        other = EtcdStore(gateway, server.services.runtime, prefix="far", node="1", new_nonce=lambda: "of another")
         try:
             await other.open()
             _, seq = other.load()
@@ -664,21 +664,21 @@ def test_fifty_nodes_that_start_at_the_same_time_all_register(tmp_path: Path) ->
     """Over one etcd that stops in the middle, with an image every few entries: proposals lose, and their outcomes are unknown."""
     stores: list[ClusterStore] = []
 
-    async def begin(number: int, etcd: Member, world: LoopWorld, tasks: Tasks) -> tuple[int, int]:
+    async def begin(number: int, etcd: Member, runtime: EventLoopRuntime, tasks: Tasks) -> tuple[int, int]:
         """The node's incarnation, and the end of its block of producer ids."""
         config = config_for(tmp_path / str(number), [etcd.url], "many", node=str(number))
         folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
-        cluster = ClusterStore(config.cluster, folder, world, config.node, tasks)
+        cluster = ClusterStore(config.cluster, folder, runtime, config.node, tasks)
         await cluster.open()
         stores.append(cluster)
         cluster.store._snapshot_every = 5
-        metadata = Metadata(cluster.store, world)
+        metadata = Metadata(cluster.store, runtime)
         cluster.store.arrived = metadata.catch_up
         tasks.spawn(cluster.store.follow_changes(), "metadata")
         said = Description(number=number, name=config.node, folder_id=folder.identity.folder_id, boot_id="b")
-        registrar = Registrar(metadata, world, StartFile(folder.disk, folder.path), said, lambda: uuid.uuid4().hex)
+        registrar = Registrar(metadata, runtime, StartFile(folder.disk, folder.path), said, lambda: uuid.uuid4().hex)
         incarnation = await registrar.register()
-        ids = ProducerIds(metadata, world)
+        ids = ProducerIds(metadata, runtime)
         await until_answered(ids.fill_reserve)
         assert ids._reserve is not None
         folder.release()
@@ -688,8 +688,8 @@ def test_fifty_nodes_that_start_at_the_same_time_all_register(tmp_path: Path) ->
         crashed: list[BaseException] = []
         clock, tasks = SystemClock(), Tasks(crashed.append)
         flusher = Flusher(clock)
-        world = LoopWorld(clock, flusher)
-        starting = [asyncio.ensure_future(begin(number, etcd, world, tasks)) for number in range(STARTS)]
+        runtime = EventLoopRuntime(clock, flusher)
+        starting = [asyncio.ensure_future(begin(number, etcd, runtime, tasks)) for number in range(STARTS)]
         await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
         etcd.signal(signal.SIGSTOP)
         while not any(each.store.outage for each in stores):  # noqa: ASYNC110 - a time-out makes it true

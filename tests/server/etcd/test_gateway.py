@@ -28,7 +28,7 @@ from braidlog.model.errors import BrokerError
 from braidlog.server.etcd.etcd_process import check_version
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.http_connection import Endpoint, parse_endpoint
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.storage.group_commit import Flusher
 
 ALL = Range(b"/s/", b"/s0")
@@ -67,23 +67,25 @@ class Node:
     """The metadata log of one node on real etcd."""
 
     def __init__(self, etcd: Gateway, name: str, prefix: str, propose_seconds_max: float = SECONDS_MAX) -> None:
-        world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))  # nothing is synced here
+        runtime = EventLoopRuntime(
+            SystemClock(), cast("Flusher", SimpleNamespace(appended=None))
+        )  # nothing is synced here
         nonces = iter(range(1_000_000))
         self.store = EtcdStore(
             etcd,
-            world,
+            runtime,
             prefix=prefix,
             node=name,
             new_nonce=lambda: f"{name}-{next(nonces)}",
             snapshot_every=20,
             propose_seconds_max=propose_seconds_max,
         )
-        self._world = world
+        self._runtime = runtime
         self.moved = asyncio.Event()
 
     async def open(self) -> "Node":
         await self.store.open()
-        self.metadata = Metadata(self.store, self._world)
+        self.metadata = Metadata(self.store, self._runtime)
         self.store.arrived = self._catch_up
         self._tasks = [asyncio.create_task(self.store.follow_changes()), asyncio.create_task(self.store.check_watch())]
         return self
@@ -116,7 +118,7 @@ def test_a_real_etcd_answers_the_script_as_it_did(three: list[Member]) -> None:
 def test_nodes_follow_each_other_while_a_member_dies_and_comes_back(three: list[Member]) -> None:
     async def scene(etcd: Gateway) -> None:
         founder = Node(etcd, "1", "deaths")
-        await founder.store.found_cluster("c")
+        await founder.store.create_cluster("c")
         nodes = [await founder.open(), await Node(etcd, "2", "deaths").open()]
         before = nodes[0].metadata.image.ids_taken
         for round_ in range(24):
@@ -142,7 +144,7 @@ def test_nodes_follow_each_other_while_a_member_dies_and_comes_back(three: list[
 def test_without_a_majority_nothing_is_changed_and_it_says_so(three: list[Member]) -> None:
     async def away(etcd: Gateway) -> None:
         node = Node(etcd, "1", "majority", propose_seconds_max=1.0)
-        await node.store.found_cluster("c")
+        await node.store.create_cluster("c")
         await node.open()
         three[1].signal(signal.SIGSTOP)
         three[2].signal(signal.SIGSTOP)
@@ -176,7 +178,7 @@ def test_a_disk_that_is_slow_changes_nothing_twice_and_is_told(tmp_path: Path) -
     """Each write takes longer than anybody waits for it: what became of it is asked until it is known."""
 
     async def found(etcd: Gateway) -> None:
-        await Node(etcd, "1", "slow").store.found_cluster("c")
+        await Node(etcd, "1", "slow").store.create_cluster("c")
 
     async def scene(etcd: Gateway) -> None:
         node = await Node(etcd, "1", "slow").open()
@@ -204,12 +206,12 @@ def test_clocks_that_are_moved_end_no_lease_and_no_change(tmp_path: Path) -> Non
 
     async def scene(etcd: Gateway, started: list[Member]) -> None:
         founder = Node(etcd, "1", "clock")
-        await founder.store.found_cluster("c")
+        await founder.store.create_cluster("c")
         node = await founder.open()
-        world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))
-        presence = Presence(etcd, world, Keys("clock"), node="1", life=Life("f", "1"))
-        await presence.take()
-        keeping = asyncio.create_task(presence.keep())
+        runtime = EventLoopRuntime(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))
+        presence = Presence(etcd, runtime, Keys("clock"), node="1", life=Life("f", "1"))
+        await presence.register()
+        keeping = asyncio.create_task(presence.keep_registered())
         written = (await etcd.read(Keys("clock").alive)).items
         before, changes = node.metadata.image.ids_taken, 0
         for ahead in (1, -1):

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.broker.keys.test_key_service import KvNode
 from tests.cli.braid import url_of
 from tests.debian import have
-from tests.model.manual_world import Job, ManualWorld
+from tests.model.manual_world import Job, ManualRuntime
 from tests.sampling import FULL
 from tests.server.etcd.members import members
 from tests.simulation.etcd import ModelClient, ModelEtcd
@@ -30,7 +30,7 @@ from braidlog.kv.engine.hybrid_clock import HybridClock, Stamp
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.values import kind_of, write_value
 from braidlog.kv.replicated import checkpoints
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import SlotRecord
 from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
 from braidlog.model.errors import StorageFault
@@ -82,10 +82,10 @@ class Stopped:
     def __init__(self, disk: SimulatedDisk, clock: ManualClock) -> None:
         self.disk = disk
         self.clock = clock
-        self.world = ManualWorld(clock)
+        self.runtime = ManualRuntime(clock)
         self.folder = DataFolder(disk, "/data", clock)
         self.counts: list[int] = []
-        self.migration = KeyMigration(self.folder, self.world, "0", SETTINGS, self.counts.append)
+        self.migration = KeyMigration(self.folder, self.runtime, "0", SETTINGS, self.counts.append)
 
     @property
     def position(self) -> Position | None:
@@ -97,32 +97,32 @@ class Stopped:
 
     def move(self, etcd: ModelEtcd) -> None:
         """As `move_folder`."""
-        image, _ = open_metadata(self.folder, self.world, node="0").load()
+        image, _ = open_metadata(self.folder, self.runtime, node="0").load()
         migration = self.migration
         if not self.is_moved:
             migration.prepare(image)
             client, bring = ModelClient(etcd), migration.write
             work = move_into_etcd(client, KEYS, self.folder, image, node="0", new_cluster="c1", bring=bring)
-            job: Job[Position] = self.world.spawn(work)
-            self.world.advance(10_000)
+            job: Job[Position] = self.runtime.spawn(work)
+            self.runtime.advance(10_000)
             job.result()
         migration.finish()
 
     def image(self, etcd: ModelEtcd) -> Image:
         known = self.position
         assert known is not None
-        etcd.world = self.world
-        store = EtcdStore(ModelClient(etcd), self.world, prefix="p", node="0", new_nonce=lambda: "n")
-        job: Job[None] = self.world.spawn(store.open(known))
-        self.world.advance(1_000)
+        etcd.runtime = self.runtime
+        store = EtcdStore(ModelClient(etcd), self.runtime, prefix="p", node="0", new_nonce=lambda: "n")
+        job: Job[None] = self.runtime.spawn(store.open(known))
+        self.runtime.advance(1_000)
         job.result()
         return store.load()[0]
 
-    def slots(self) -> list[Slot]:
+    def slots(self) -> list[LogKeyspace]:
         """What a node makes of the logs in the folder."""
         made = []
         for number in range(KEY_LOGS):
-            slot, last = Slot(HybridClock(b"n" * 16), NoLog(), SETTINGS), Stamp(0, 0, b"")  # type: ignore[arg-type]
+            slot, last = LogKeyspace(HybridClock(b"n" * 16), NoLog(), SETTINGS), Stamp(0, 0, b"")  # type: ignore[arg-type]
             log = self.folder.open_partition(LOG_TOPIC, number)
             for origin, row in rows_in(log, 0, log.end_offset):
                 assert isinstance(row, SlotRecord)
@@ -165,7 +165,7 @@ def test_every_key_arrives_with_its_kind_and_its_deadline() -> None:
     assert (b"over" in before, b"nearly over" in before) == (False, True)
     feed_id = node.services.metadata.image.topics[FEED_TOPIC].topic_id
     moved = Stopped(node.disk.after_kill(), node.clock)
-    etcd = ModelEtcd(moved.world)
+    etcd = ModelEtcd(moved.runtime)
     moved.move(etcd)
     assert moved.contents() == before
     assert moved.migration.keys == len(before) == moved.counts[-1]
@@ -180,7 +180,7 @@ def test_every_key_arrives_with_its_kind_and_its_deadline() -> None:
 def test_a_node_without_keys_brings_no_logs() -> None:
     node = KvNode()
     moved = Stopped(node.disk.after_kill(), node.clock)
-    etcd = ModelEtcd(moved.world)
+    etcd = ModelEtcd(moved.runtime)
     moved.move(etcd)
     assert LOG_TOPIC not in moved.image(etcd).topics, "they are made when all nodes are there"
 
@@ -192,7 +192,7 @@ def test_a_damaged_store_is_refused_before_anything_changes() -> None:
     disk.open(f"/data/kv/{first}", writable=True).write_at(b"\xff" * 8, 200)
     moved = Stopped(disk, node.clock)
     with pytest.raises(StorageFault, match=r"keys cannot be moved: .*braid kv verify /data"):
-        moved.move(ModelEtcd(moved.world))
+        moved.move(ModelEtcd(moved.runtime))
     assert (moved.position, moved.folder.identity.cluster) == (None, "")
 
 
@@ -203,22 +203,22 @@ def test_whatever_the_disk_kept_the_next_try_brings_every_key() -> None:
     del before[b"nearly over"]  # its time is over before some of the tries
     whole = Stopped(node.disk.after_kill(), node.clock)
     begun = len(whole.disk.operations)
-    whole.move(ModelEtcd(whole.world))
+    whole.move(ModelEtcd(whole.runtime))
     operations = len(whole.disk.operations) - begun
     assert operations > 50
     ends = {*range(1, 8), *range(operations - 8, operations + 1)}
     for operation in range(1, operations + 1) if FULL else sorted({*ends, *rng.sample(range(1, operations), 12)}):
         stopped, label = Stopped(node.disk.after_kill(), node.clock), ""
-        etcd = ModelEtcd(stopped.world)
+        etcd = ModelEtcd(stopped.runtime)
         for stop_at in (operation, rng.randrange(1, operations)) if operation % 2 else (operation,):
-            etcd.world = stopped.world
+            etcd.runtime = stopped.runtime
             stopped.disk.stop_at = len(stopped.disk.operations) + stop_at
             with contextlib.suppress(Crash):
                 stopped.move(etcd)
             kept, disk = next(iter(stopped.disk.crash_states(limit=1, rng=rng)))
             label += f"{stop_at} {kept}; "
             stopped = Stopped(disk, node.clock)
-            etcd = _copy(etcd, stopped.world)
+            etcd = _copy(etcd, stopped.runtime)
             assert stopped.position is not None or stopped.folder.find(LOG_TOPIC) is None, "it may go on alone"
         stopped.move(etcd)
         found = stopped.contents()
@@ -228,8 +228,8 @@ def test_whatever_the_disk_kept_the_next_try_brings_every_key() -> None:
         assert not stopped.disk.exists("/data/kv"), label
 
 
-def _copy(etcd: ModelEtcd, world: ManualWorld) -> ModelEtcd:
-    copy = ModelEtcd(world)
+def _copy(etcd: ModelEtcd, runtime: ManualRuntime) -> ModelEtcd:
+    copy = ModelEtcd(runtime)
     items = etcd.read(Range(b"/", b"0"), 0, 0, keys_only=False).items
     copy.write([Put(item.key, item.value) for item in items], [], [])
     return copy

@@ -92,7 +92,7 @@ async def coordinator(server: Server, name: str) -> Coordinator:
     def look() -> bool:
         assert server.services is not None
         with contextlib.suppress(BrokerError):
-            found.append(server.services.coordinators.of(name))
+            found.append(server.services.coordinators.coordinator_for(name))
         return bool(found)
 
     await until(look)
@@ -127,7 +127,7 @@ def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Pat
         await (await reach("carried")).pending_commits.stage("carried", producing, commits, guard=lambda: None)
         services.markers.write = killed  # type: ignore[method-assign]
         with pytest.raises(BrokerError, match="killed"):
-            await transactions.end(*producing, commit=True)
+            await transactions.end_transaction(*producing, commit=True)
 
     async def check(server: Server) -> None:
         assert server.services is not None

@@ -13,10 +13,10 @@ from tests.server.toy import Scene, until
 from braidlog.model.clock import SystemClock
 from braidlog.security.authentication import NOT_PROVED, Authenticate, Pauses
 from braidlog.security.authorization import ANONYMOUS, CONSOLE, Authorize
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.admission import certified_principal
 from braidlog.server.net.connection_limits import ConnectionLimits
-from braidlog.server.net.unauthenticated_limits import Gatekeeper, StrangerLimits
+from braidlog.server.net.unauthenticated_limits import AccessGate, UnauthenticatedLimits
 from braidlog.server.process import file_descriptors
 from braidlog.storage.group_commit import Flusher
 
@@ -37,10 +37,13 @@ def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     return run
 
 
-def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> Gatekeeper:
+def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> AccessGate:
     tokens = {"alice": hashlib.sha256(b"right").hexdigest()} if required else {}
-    world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))  # nothing is synced here
-    return Gatekeeper(Authenticate(Authorize(tokens, []), world, Pauses(pause, pause)), StrangerLimits(**limits))  # type: ignore[arg-type]
+    runtime = EventLoopRuntime(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))  # nothing is synced here
+    return AccessGate(
+        Authenticate(Authorize(tokens, []), runtime, Pauses(pause, pause)),
+        UnauthenticatedLimits(**limits),  # type: ignore[arg-type]
+    )
 
 
 @play

@@ -237,7 +237,7 @@ def test_the_bytes_of_a_client_that_has_closed_one_half_are_read_in_their_turn()
         (session,) = port.listener.sessions
         session._wait_for_turn()  # as if the loop had been busy
         session._regulate()
-        session.client_gone(is_reset=False)
+        session.client_disconnected(is_reset=False)
         assert not session.is_closing, "there may be requests in the bytes that are not read yet"
         peer.sendall(b"two\n")
         peer.shutdown(socket.SHUT_WR)

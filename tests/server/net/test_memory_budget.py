@@ -67,7 +67,7 @@ def test_what_the_node_keeps_leaves_less_for_connections() -> None:
     small.hold(MEBI)
     large.hold(6 * MEBI)
     assert not large.is_aborted
-    shared.keep(5 * MEBI)
+    shared.reserve(5 * MEBI)
     assert large.is_aborted
     assert not small.is_aborted
     shared.forget(large)

@@ -21,9 +21,9 @@ from braidlog.server.net.scheduler import (
     SLICE_SECONDS,
     SLOW,
     UNKNOWN,
-    Abandonable,
-    FairTurns,
-    Patient,
+    Cancellable,
+    Deferrable,
+    FairScheduler,
     Running,
     start,
 )
@@ -194,7 +194,7 @@ def begun(steps: Steps, sink: Sink) -> Running:
 
 def test_a_long_poll_ends_where_it_waits() -> None:
     async def scene() -> None:
-        steps, sink = Steps(Abandonable), Sink()
+        steps, sink = Steps(Cancellable), Sink()
         begun(steps, sink).cancel()
         assert steps.cleaned
         steps.futures[0].set_result(None)
@@ -220,7 +220,7 @@ def test_a_change_goes_on_to_its_end() -> None:
 
 def test_after_a_change_it_ends_at_the_next_place_where_nothing_is_half_done() -> None:
     async def scene() -> None:
-        steps, sink = Steps(asyncio.Future, Abandonable), Sink()
+        steps, sink = Steps(asyncio.Future, Cancellable), Sink()
         begun(steps, sink).cancel()
         steps.futures[0].set_result(None)
         await until(lambda: steps.cleaned)
@@ -231,7 +231,7 @@ def test_after_a_change_it_ends_at_the_next_place_where_nothing_is_half_done() -
 
 def test_ending_in_the_moment_it_is_woken() -> None:
     async def scene() -> None:
-        steps, sink = Steps(Abandonable), Sink()
+        steps, sink = Steps(Cancellable), Sink()
         running = begun(steps, sink)
         steps.futures[0].set_result(None)
         running.cancel()
@@ -245,7 +245,7 @@ def test_ending_in_the_moment_it_is_woken() -> None:
 
 def test_a_coroutine_whose_time_is_up_ends_every_later_long_poll_at_its_beginning() -> None:
     async def scene() -> None:
-        steps, sink = Steps(asyncio.Future, Patient, Patient), Sink()
+        steps, sink = Steps(asyncio.Future, Deferrable, Deferrable), Sink()
         assert not begun(steps, sink).run_out(), "it waits for no long poll yet"
         steps.futures[0].set_result(None)
         await until(lambda: bool(sink.calls))
@@ -262,14 +262,14 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(with_deadline())
 
 
-async def none_left(turns: FairTurns) -> None:
+async def none_left(turns: FairScheduler) -> None:
     while turns.crowd:  # noqa: ASYNC110 - turns of the loop are what is waited for
         await asyncio.sleep(0)
 
 
 def test_one_piece_of_each_after_the_other_and_each_in_its_order() -> None:
     async def scene() -> None:
-        turns, done = FairTurns(), list[str]()
+        turns, done = FairScheduler(), list[str]()
         for number in range(3):
             for who in "ab":
                 turns.wait(who, partial(done.append, f"{who}{number}"))
@@ -286,7 +286,7 @@ def test_work_that_takes_long_lets_the_loop_look_at_its_sockets() -> None:
 
     async def scene() -> None:
         seconds = count()
-        turns, done = FairTurns(lambda: next(seconds)), list[int]()
+        turns, done = FairScheduler(lambda: next(seconds)), list[int]()
         for number in range(100):
             turns.wait(number, partial(done.append, number))
         for served in range(1, 4):
@@ -298,7 +298,7 @@ def test_work_that_takes_long_lets_the_loop_look_at_its_sockets() -> None:
 
 def test_a_few_waits_that_end_together_go_on_at_once_and_many_in_their_turns() -> None:
     async def scene() -> None:
-        turns, done = FairTurns(), list[int]()
+        turns, done = FairScheduler(), list[int]()
         for number in range(AT_ONCE + 100):
             turns.go_on("flood", partial(done.append, number))
         assert len(done) == AT_ONCE
@@ -314,7 +314,7 @@ def test_a_few_waits_that_end_together_go_on_at_once_and_many_in_their_turns() -
 
 def test_an_append_does_not_stand_behind_the_long_polls_that_it_has_woken() -> None:
     async def scene() -> None:
-        turns, done = FairTurns(), list[int]()
+        turns, done = FairScheduler(), list[int]()
         for number in range(AT_ONCE + 100):
             turns.go_on(number, partial(done.append, number), is_poll=True)
         assert len(done) == AT_ONCE // 2
@@ -332,7 +332,7 @@ def test_an_append_does_not_stand_behind_the_long_polls_that_it_has_woken() -> N
 
 def test_the_more_wait_the_fewer_requests_are_served_at_once() -> None:
     async def scene() -> None:
-        turns = FairTurns()
+        turns = FairScheduler()
         assert turns.slice_requests == SLICE_REQUESTS
         turns.wait("a", lambda: None)
         assert turns.slice_requests == SLICE_REQUESTS // 2
@@ -346,7 +346,7 @@ def test_the_more_wait_the_fewer_requests_are_served_at_once() -> None:
 def test_reads_wait_behind_no_slower_ones_and_answers_behind_no_reads() -> None:
     async def scene() -> None:
         seconds = count()
-        turns, done = FairTurns(lambda: next(seconds)), list[str]()
+        turns, done = FairScheduler(lambda: next(seconds)), list[str]()
         for number in range(10):
             for name, speed in (("slow", SLOW), ("unknown", UNKNOWN), ("quick", QUICK)):
                 turns.wait((name, number), partial(done.append, name), speed)
@@ -361,7 +361,7 @@ def test_reads_wait_behind_no_slower_ones_and_answers_behind_no_reads() -> None:
 
 def test_a_connection_is_slow_by_the_processor_time_of_several_reads() -> None:
     async def scene() -> None:
-        turns = FairTurns()
+        turns = FairScheduler()
 
         def read(processor_seconds: float) -> float:
             until = thread_time() + processor_seconds

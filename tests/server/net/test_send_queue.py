@@ -15,7 +15,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.server.net.connection_limits import SessionLimits
 from braidlog.server.net.connection_tap import TappedTransport
 from braidlog.server.net.memory_budget import Budget
-from braidlog.server.net.send_queue import TOGETHER_BYTES, Led, Outbox, read_slice, send_from_file, size_of, writes
+from braidlog.server.net.send_queue import TOGETHER_BYTES, Led, SendQueue, read_slice, send_from_file, size_of, writes
 from braidlog.server.net.session import Session
 from braidlog.storage.files import OsDisk
 from braidlog.wire.contract import Output
@@ -73,16 +73,16 @@ def test_order_and_few_writes() -> None:
 
 
 def test_pieces_of_bytes_leave_as_they_are_unless_they_are_small() -> None:
-    outbox = Outbox()
+    outbox = SendQueue()
     outbox.add_pieces([b"head", LARGE, b"tail"], 100_008)
-    assert list(outbox.take()) == [[b"head", LARGE, b"tail"]]
+    assert list(outbox.take_ready()) == [[b"head", LARGE, b"tail"]]
     outbox.add_pieces([b"a", b"b"], 2)
     outbox.add(b"c")
     assert outbox.hold(b"c") == 1
-    assert list(outbox.take()) == [b"abc"]
+    assert list(outbox.take_ready()) == [b"abc"]
     outbox.add((b"head", LARGE))
     assert outbox.hold((b"head", LARGE)) == 100_004
-    assert b"".join(b"".join(data) for data in outbox.take() if isinstance(data, list)) == b"head" + LARGE
+    assert b"".join(b"".join(data) for data in outbox.take_ready() if isinstance(data, list)) == b"head" + LARGE
     assert outbox.held_bytes == 0
 
 
@@ -124,12 +124,12 @@ RANDOM = os.urandom(3_000_000)
 
 def test_a_large_slice_of_a_file_is_left_where_it_is(tmp_path: Path) -> None:
     piece, little = FilePiece(tmp_path / "a", LARGE), FilePiece(tmp_path / "b", b"little")
-    outbox = Outbox()
+    outbox = SendQueue()
     outputs: list[Output] = [b"a", [b"b", piece, b"c", little], b"d", [b"e", LARGE], [b"f", piece]]
     for output in outputs:
         outbox.hold(output)
         outbox.add(output)
-    assert list(outbox.take()) == [Led(b"ab", piece), [b"clittlede", LARGE], Led(b"f", piece)]
+    assert list(outbox.take_ready()) == [Led(b"ab", piece), [b"clittlede", LARGE], Led(b"f", piece)]
     assert (piece.reads, little.reads, outbox.held_bytes) == (0, 1, 0)
 
 

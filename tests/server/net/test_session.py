@@ -19,7 +19,7 @@ from braidlog.server.net.connection_activity import CLOSING_SECONDS_MAX
 from braidlog.server.net.connection_limits import SessionLimits
 from braidlog.server.net.memory_budget import Budget
 from braidlog.server.net.pending_requests import FEW_WAITING, WAITING_BYTES
-from braidlog.server.net.scheduler import AT_ONCE, FairTurns
+from braidlog.server.net.scheduler import AT_ONCE, FairScheduler
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -556,7 +556,7 @@ async def test_requests_that_wait_are_counted_and_while_memory_is_short_few_of_a
 @play
 async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing_passes_it() -> None:
     now = 0.0
-    scene = Scene(fair_turns=FairTurns(lambda: now))
+    scene = Scene(fair_turns=FairScheduler(lambda: now))
     read = scene.session.connection.next_event
 
     def read_slowly() -> Any:
@@ -580,7 +580,7 @@ async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing
 @play
 async def test_a_refusal_that_took_long_to_read_is_answered() -> None:
     now = 0.0
-    scene = Scene(fair_turns=FairTurns(lambda: now))
+    scene = Scene(fair_turns=FairScheduler(lambda: now))
     read = scene.session.connection.next_event
 
     def read_slowly() -> Any:
@@ -768,7 +768,7 @@ async def test_without_shares_nobody_looks_at_the_clock() -> None:
 async def test_a_flood_waits_for_its_turn_and_others_do_not() -> None:
     """However dear each request is: a piece of work that took its time is followed by the others."""
     seconds = count()
-    fair = FairTurns(lambda: next(seconds))
+    fair = FairScheduler(lambda: next(seconds))
     flood, other = Scene(fair_turns=fair), Scene(fair_turns=fair)
     flood.send(*["dear"] * 100)
     assert 1 <= len(flood.sent) < 3
@@ -784,7 +784,7 @@ async def test_many_waits_that_end_together_go_on_in_turns_and_others_between_th
     """One record may end a thousand long polls: of these some go on at once, the others one after the other with the loop's
     sockets in between, and who waits for one answer has it before all of the others have theirs."""
     seconds = count()
-    fair = FairTurns(lambda: next(seconds))  # whatever is done takes longer than a slice
+    fair = FairScheduler(lambda: next(seconds))  # whatever is done takes longer than a slice
     many = 3 * AT_ONCE
     crowd, other = Scene(fair_turns=fair), Scene(fair_turns=fair)
     for number in range(many):

@@ -72,7 +72,7 @@ class Watching:
         self.watch = ConnectionTap(self.talk.session, self._report, lambda: 7)
         self.protocol: Any = self.talk.session
         self.talk.transport.set_protocol = self._set_protocol  # type: ignore[method-assign]
-        self.watch.begin()
+        self.watch.attach()
 
     def _set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol
@@ -95,7 +95,7 @@ def test_both_sides_are_told_until_it_ends_and_the_connection_goes_on() -> None:
         watching = Watching()
         watching.send("one\n")
         assert watching.said == [("client", b"one\n"), ("server", b"ok one\n")]
-        watching.watch.end()
+        watching.watch.detach()
         assert watching.protocol is watching.talk.session
         watching.send("two\n")
         assert len(watching.heard) == 2

@@ -10,7 +10,7 @@ from braidlog.adapters.peers.replica_messages import Place
 from braidlog.codec.batch.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import Batch, Fetch, Fetched
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.listener import Listener
 from braidlog.server.net.memory_budget import Budget
@@ -60,7 +60,12 @@ class Station:
         self.heard: list[tuple[int, Place, Any]] = []
         self.answer: Callable[[int, Place, Any], None] = lambda *_: None
         self.peers = ReplicaPeers(
-            node, LoopWorld(SystemClock(), self._flusher), self._received, addresses.get, tls=client_tls, **options
+            node,
+            EventLoopRuntime(SystemClock(), self._flusher),
+            self._received,
+            addresses.get,
+            tls=client_tls,
+            **options,
         )
         self._server_tls = server_tls
         self.listener: Listener | None = None

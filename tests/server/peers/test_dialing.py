@@ -45,7 +45,7 @@ async def test_both_ends_of_a_connection_end_it_when_they_are_not_heard() -> Non
     """Or what was sent in a cut would be sent again long after it, and everything else waits behind that."""
     accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     listening = socket.create_server(("127.0.0.1", 0))
-    dialing.end_when_unheard(listening)
+    dialing.close_when_silent(listening)
     server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listening)
     address = listening.getsockname()
     made = await Dial(1, 2, lambda _: address, None).open(address, Kept)

@@ -55,7 +55,7 @@ class Party:
     async def gather(self, members: swim.Members = MEMBERS) -> None:
         """All know the members, and each has heard of each."""
         for node in self.nodes.values():
-            node.tell(members)
+            node.handle(members)
         await until(lambda: all(has_heard_all(node) for node in self.nodes.values()))
 
     async def stop(self) -> None:
@@ -140,7 +140,7 @@ async def test_a_node_answers_who_asked_before_it_was_registered() -> None:
     async with party(1, 2) as nodes:
         late = await nodes.start(3, incarnation=0)
         for number in (1, 2):
-            nodes.nodes[number].tell(MEMBERS)
+            nodes.nodes[number].handle(MEMBERS)
             stop_ticks(nodes.nodes[number])
         await until(lambda: len(late._incoming) == 2)
         late.registered_as(13)
@@ -155,7 +155,7 @@ async def test_a_silence_between_two_only_is_nobodys_death(monkeypatch: pytest.M
         first, lost = nodes.nodes[1], nodes.nodes[3]
         link = first._links[3]
         reports: list[Any] = []
-        asked = first.asked
+        asked = first.on_request
 
         def asked_and_noted(message: m.PingRequest | m.Ack | m.Leave) -> None:
             reports.append(message)
@@ -184,11 +184,11 @@ async def test_another_incarnation_and_an_unregistered_node_are_not_the_member()
         await nodes.start(2, incarnation=99)
         await nodes.start(3, incarnation=0)
         first = nodes.nodes[1]
-        first.tell(MEMBERS)
+        first.handle(MEMBERS)
         await until(lambda: 2 in first._told_hashes)
         assert not any(peer.has_answered for peer in first.swim.peers)
         assert nodes.nodes[3].pong() == b""
-        first.tell(swim.Members(((1, 11), (2, 99))))
+        first.handle(swim.Members(((1, 11), (2, 99))))
         await until(lambda: has_heard_all(first))
         assert set(first._links) == {2}, "node 3 is no member any more"
 
@@ -376,7 +376,7 @@ async def test_another_node_at_the_address_is_not_the_one_that_was_meant(authori
         await nodes.start(1)
         await nodes.start(2)
         first = nodes.nodes[1]
-        first.tell(swim.Members(MEMBERS.nodes[:2]))
+        first.handle(swim.Members(MEMBERS.nodes[:2]))
         await until(lambda: 2 in first._links and first._links[2]._is_connecting)
         await until(lambda: not first._links[2]._is_connecting)
         assert first._links[2]._conversation is None

@@ -85,7 +85,7 @@ async def test_verdicts_are_told_on_the_nodes_own_loop() -> None:
         await one.start()
         await two.start()
         for node in (one, two):
-            node.gossip.tell(MEMBERS)
+            node.gossip.handle(MEMBERS)
         await until(lambda: one.has_heard() and two.has_heard())
         assert (one.gossip.clock_trouble(), one.gossip.unaware([])) == ("", [])
         two.gossip.leave()

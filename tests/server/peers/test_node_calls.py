@@ -13,7 +13,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.broker.forwarding import Call
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.scheduler import start
 from braidlog.server.peers import node_calls
 from braidlog.server.peers.certificate_authority import make_authority, make_node_certificate
@@ -33,7 +33,7 @@ class Caller:
 
     def __init__(self, addresses: Addresses) -> None:
         self._flusher = Flusher(SystemClock())
-        self.calls = NodeCalls(2, LoopWorld(SystemClock(), self._flusher), addresses.get)
+        self.calls = NodeCalls(2, EventLoopRuntime(SystemClock(), self._flusher), addresses.get)
 
     async def call(self, body: bytes, name: str = "echo") -> bytes:
         return await self.calls.call(1, Call(name, "alice", body), SECONDS)
@@ -59,7 +59,7 @@ class Served:
         self.go_on = asyncio.Event()
         station.peers.adapter.calls.rows |= {"echo": self.echo, "poll": self.poll}
         self.polls = 0
-        self._world = LoopWorld(SystemClock(), station._flusher)
+        self._runtime = EventLoopRuntime(SystemClock(), station._flusher)
 
     async def echo(self, _: Conversation, call: CallRequest) -> bytes:
         self.bodies.append(call.body)
@@ -73,7 +73,7 @@ class Served:
         """A long poll, for as long as a test lasts."""
         self.polls += 1
         try:
-            await self._world.wakeup(patient=True).wait(SECONDS)
+            await self._runtime.wakeup(patient=True).wait(SECONDS)
         finally:
             self.polls -= 1
         return call.body
@@ -262,9 +262,9 @@ async def test_only_a_node_may_call_where_certificates_are_asked_for(tmp_path: P
     async with Station(1, addresses, server_tls=tls[1].server, client_tls=tls[1].client) as station:
         served = Served(station)
         flusher = Flusher(SystemClock())
-        world = LoopWorld(SystemClock(), flusher)
+        runtime = EventLoopRuntime(SystemClock(), flusher)
         for number, is_served in ((1, False), (2, True)):
-            calls = NodeCalls(number, world, addresses.get, tls[number].client)
+            calls = NodeCalls(number, runtime, addresses.get, tls[number].client)
             asked = calls.call(1, Call("echo", "alice", b"a"), SECONDS)
             if is_served:
                 assert await asked == b"aalice"

@@ -14,11 +14,11 @@ from tests.server.peers.station import Addresses, play, until
 
 from braidlog.adapters.contract import Conversation
 from braidlog.broker.forwarding import Call
-from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, NothingDoneError
 from braidlog.replication.control import swim
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.listener import Listener
 from braidlog.server.net.memory_budget import Budget
@@ -73,7 +73,7 @@ class Node:
     def __init__(self, number: int, addresses: Addresses, tls: tuple[PeerTls, PeerTls] | None = None) -> None:
         self.number, self.addresses = number, addresses
         self._flusher = Flusher(SystemClock())
-        self.world = LoopWorld(SystemClock(), self._flusher)
+        self.runtime = EventLoopRuntime(SystemClock(), self._flusher)
         self._tasks = Tasks()
         self.adapter = Echo()
         own, gossips = tls or (None, None)
@@ -87,9 +87,9 @@ class Node:
         self.gossip = GossipThread(
             number, bytes([number]) * 16, SystemClock(), addresses.get, lambda _: None, tls=gossips, keys=self.adopt
         )
-        exchange = KeyExchange(bytes([number]) * 16, self.world)
+        exchange = KeyPeerService(bytes([number]) * 16, self.runtime)
         routing: Any = None
-        self.questions = KeyQuestions(number, self.world, addresses.get, exchange, routing, own.keys if own else None)
+        self.questions = KeyQuestions(number, self.runtime, addresses.get, exchange, routing, own.keys if own else None)
 
     def adopt(self, connected: socket.socket) -> None:
         self._tasks.spawn(self.listener.adopt(connected), "adopt")
@@ -136,7 +136,7 @@ def certificates(folder: Path) -> dict[int, tuple[PeerTls, PeerTls]]:
 
 async def both_are_served(one: Node, two: Node) -> None:
     for node in (one, two):
-        node.gossip.tell(swim.Members(((1, 11), (2, 12))))
+        node.gossip.handle(swim.Members(((1, 11), (2, 12))))
     answer = await two.questions.call(1, Call("mayfly", "ann", GET), 60.0)
     assert answer[:12] == b"\xca\xfe\x01\x01" + b"\x00\x00\x00\x09" + b"\x00\x00\x00\x13"
     assert answer[12:] == b"\x00\x01k" + bytes([2]) * 16

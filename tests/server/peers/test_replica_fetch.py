@@ -22,7 +22,7 @@ from braidlog.replication.messages import (
     Message,
     Refusal,
     Refused,
-    StartAnew,
+    ResetLog,
     Tick,
 )
 from braidlog.replication.ready import Done
@@ -37,7 +37,7 @@ ANSWERS = [
     fetched(ASKED, batch(9, bytes(3_000_000)), batch(10, bytes(200_000))),
     Diverging(ASKED, 2, 5),
     Diverging(ASKED, -1, 0),
-    StartAnew(ASKED, 100),
+    ResetLog(ASKED, 100),
     *(Refused(ASKED, refusal, 8) for refusal in Refusal),
 ]
 
@@ -151,7 +151,7 @@ async def test_an_answer_to_another_question_than_the_one_that_stands_is_lost() 
         follower.peers.send(1, PLACE, question(1))
         await until(lambda: len(leader.heard) == 1)
         follower.peers.send(1, PLACE, question(2))
-        leader.peers.send(2, PLACE, StartAnew(question(1), 5))  # they cross on their way
+        leader.peers.send(2, PLACE, ResetLog(question(1), 5))  # they cross on their way
         await until(lambda: len(leader.heard) == 2)
         leader.peers.send(2, PLACE, fetched(question(1)))
         leader.peers.send(2, (PLACE[0], 9), fetched(question(1)))
@@ -301,7 +301,7 @@ class Wired(Node):
         self.station.peers.send(node, PLACE, message)
 
     def take(self, _node: int, _place: Any, message: Message) -> None:
-        self.partition.tell(message)
+        self.partition.step(message)
         self.worked()
 
 
@@ -317,7 +317,7 @@ async def test_two_replicas_become_the_same_and_acknowledge() -> None:
             leader.worked()
 
         def is_done() -> bool:
-            follower.partition.tell(Tick())
+            follower.partition.step(Tick())
             follower.worked()
             return follower.partition.replica.watermark == 20
 

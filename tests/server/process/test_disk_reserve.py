@@ -41,14 +41,14 @@ def test_producers_are_refused_while_everything_else_goes_on(node: Node) -> None
     disk, services = Disk(), node.services
     kv = services.keyvalue
     node.run(kv.execute(o.Set(b"k", b"v")))
-    reserve = DiskReserve(disk, 500, node.world, [services.append, kv])
-    node.run(reserve.look())
+    reserve = DiskReserve(disk, 500, node.runtime, [services.append, kv])
+    node.run(reserve.check())
     node.append("t", b"enough")
     transactions = node.transactions
     txn = node.run(transactions.begin_producer("tx"))
     node.run(transactions.add_partitions("tx", txn.producer_id, txn.epoch, [("t", 0)]))
     disk.free = 499
-    node.run(reserve.look())
+    node.run(reserve.check())
     for _ in range(2):
         with pytest.raises(StorageFault, match="nearly full") as refused:
             node.append("t", b"too much")
@@ -62,21 +62,21 @@ def test_producers_are_refused_while_everything_else_goes_on(node: Node) -> None
     assert isinstance(done.found[0], BrokerError)
     assert (done.found[1], done.refused) == (True, [0])
     node.run(node.offsets.commit("g", [Commit("t", 0, 1)]))
-    node.run(transactions.end("tx", txn.producer_id, txn.epoch, commit=True))
+    node.run(transactions.end_transaction("tx", txn.producer_id, txn.epoch, commit=True))
     node.create("another")
     node.run(services.topics.delete("another"))
     assert node.values("t") == [b"before", b"enough"]
     disk.free = 500
-    node.run(reserve.look())
+    node.run(reserve.check())
     node.append("t", b"again")
     node.run(kv.execute(o.Set(b"k", b"x")))
 
 
 def test_a_disk_that_does_not_answer_changes_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
-    reserve = DiskReserve(disk, 500, node.world, [node.services.append])
+    reserve = DiskReserve(disk, 500, node.runtime, [node.services.append])
     disk.fault = OSError(5, "Input/output error")
-    node.run(reserve.look())
+    node.run(reserve.check())
     assert "Input/output error" in caplog.text
     node.append("t", b"as before")
 

@@ -61,7 +61,7 @@ def test_files_while_they_are_used_and_bytes_while_they_are_not(
             await server.services.append.append("many", number, batch, acks=Acks.ALL)
         assert open_below(tmp_path) < DESCRIPTORS // 3
         for _ in range(2):
-            await close_idle(server.services.hosting, server.services.world)
+            await close_idle(server.services.hosting, server.services.runtime)
         await server.stop()
         assert open_below(tmp_path) == 0
         assert (await traced_bytes(tmp_path / "with") - without) / PARTITIONS < BYTES_MAX

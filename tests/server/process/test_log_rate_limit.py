@@ -4,7 +4,7 @@ import logging
 
 from braidlog.model.errors import StorageFault
 from braidlog.server.process import log_rate_limit
-from braidlog.server.process.log_rate_limit import Sparing
+from braidlog.server.process.log_rate_limit import RateLimitedLog
 
 
 def line(name: str = "braidlog.session", level: int = logging.INFO) -> logging.LogRecord:
@@ -13,7 +13,7 @@ def line(name: str = "braidlog.session", level: int = logging.INFO) -> logging.L
 
 def test_a_flood_of_lines_is_cut_and_told() -> None:
     now = 0.0
-    sparing = Sparing(10, now=lambda: now)
+    sparing = RateLimitedLog(10, now=lambda: now)
     assert sum(sparing.filter(line()) for _ in range(5000)) == log_rate_limit.BURST_LINES
     now = 1.0
     next_one = line()
@@ -27,7 +27,7 @@ def test_a_flood_of_lines_is_cut_and_told() -> None:
 
 
 def test_what_always_passes() -> None:
-    sparing = Sparing(0.0, now=lambda: 0.0)
+    sparing = RateLimitedLog(0.0, now=lambda: 0.0)
     for _ in range(5000):
         sparing.filter(line())
     assert not sparing.filter(line(level=logging.WARNING))
@@ -37,7 +37,7 @@ def test_what_always_passes() -> None:
 
 def test_one_line_a_minute_of_a_fault_with_the_partitions_name() -> None:
     now = 0.0
-    sparing = Sparing(10, now=lambda: now)
+    sparing = RateLimitedLog(10, now=lambda: now)
     fault = StorageFault("cannot write: Input/output error", "/data/topics/00000001/0")
     fault.place = "orders/0"
 

@@ -44,7 +44,7 @@ def test_a_node_says_when_it_is_ready_that_it_lives_and_that_it_stops(manager: s
 
 
 def test_who_was_not_asked_says_nothing(manager: socket.socket) -> None:
-    ServiceManager({}).tell("READY=1")
+    ServiceManager({}).notify("READY=1")
     other = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
     assert ServiceManager(other).beat_seconds is None
     for period in ("0", "soon", ""):
@@ -53,16 +53,16 @@ def test_who_was_not_asked_says_nothing(manager: socket.socket) -> None:
     found = ServiceManager.of_this_process(mine)
     assert found.beat_seconds == pytest.approx(1 / 3)
     assert mine == {}
-    found.tell("one", "two")
+    found.notify("one", "two")
     assert manager.recv(100) == b"one\ntwo"
 
 
 def test_a_manager_that_does_not_read_holds_nobody_up(manager: socket.socket) -> None:
     found = ServiceManager({"NOTIFY_SOCKET": manager.getsockname()})
     for _ in range(10_000):
-        found.tell("WATCHDOG=1")
+        found.notify("WATCHDOG=1")
     manager.close()
-    found.tell("WATCHDOG=1")
+    found.notify("WATCHDOG=1")
 
 
 def test_a_name_in_no_file_system() -> None:
@@ -71,5 +71,5 @@ def test_a_name_in_no_file_system() -> None:
         abstract.bind(f"\0{name}")
         abstract.settimeout(SECONDS_MAX)
         found = ServiceManager({"NOTIFY_SOCKET": f"@{name}"})
-        found.tell("READY=1")
+        found.notify("READY=1")
         assert abstract.recv(100) == b"READY=1"

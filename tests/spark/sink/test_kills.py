@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.client.drivers.kafka.test_staging import committed
-from tests.client.gate import Gate, Stop
+from tests.client.gate import PartitionLocks, Stop
 from tests.spark.sink.driver import PARTITIONS, TOPIC, started
 from tests.spark.sink.killing import Driver
 
@@ -37,14 +37,14 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def restart(server: ServerProcess, gate: Gate) -> None:
+def restart(server: ServerProcess, gate: PartitionLocks) -> None:
     server.kill()
     server.restart()
     gate.server_port = server.ports["kafka"]
     gate.cut()
 
 
-def kill_driver(gate: Gate, driver: Driver, stop: Stop) -> None:
+def kill_driver(gate: PartitionLocks, driver: Driver, stop: Stop) -> None:
     stop.wait()
     driver.kill()
     gate.cut()
@@ -60,7 +60,7 @@ def test_every_line_counts_once_whatever_is_killed(
     rng = random.Random(seed)
     checkpoint, scratch = tmp_path / "checkpoint", tmp_path / "scratch"
     scratch.mkdir()
-    with Gate() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         servers = f"127.0.0.1:{gate.port}"
 

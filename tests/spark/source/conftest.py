@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
-from tests.spark.source.topics import SECONDS_MAX, World, prepare, transactions
+from tests.spark.source.topics import SECONDS_MAX, Runtime, prepare, transactions
 
 from braidlog.spark import connections
 from braidlog.testing.server import ServerProcess
 
 
 @pytest.fixture(scope="session")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    found = World(str(tmp_path_factory.mktemp("world") / "data"))
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    found = Runtime(str(tmp_path_factory.mktemp("world") / "data"))
     prepare(found)
     with ServerProcess(Path(found.folder), admin=True) as server:
         found.servers = f"127.0.0.1:{server.ports['kafka']}"

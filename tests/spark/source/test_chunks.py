@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType, _parse_datatype_json_string
-from tests.spark.source.topics import Row, World
+from tests.spark.source.topics import Row, Runtime
 
 import braidlog
 from braidlog import Log, NewRecord
@@ -65,8 +65,8 @@ def schema(*names: str, **types: Any) -> StructType:
     return found
 
 
-def query(world: World, topic: str, *, folder: bool = False, **options: str) -> Query:
-    where = {"path": world.folder} if folder else {"servers": world.url}
+def query(runtime: Runtime, topic: str, *, folder: bool = False, **options: str) -> Query:
+    where = {"path": runtime.folder} if folder else {"servers": runtime.url}
     return Query({**where, "subscribe": topic, **options}, streaming=False)
 
 
@@ -102,23 +102,23 @@ def rows(asked: Query) -> list[Row]:
 @pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
 @pytest.mark.parametrize("topic", ["plain", "compacted", "txn"])
 @pytest.mark.parametrize("fetch_bytes", ["1", "4m"])
-def test_rows_are_the_logs(world: World, topic: str, folder: bool, fetch_bytes: str) -> None:
-    assert rows(query(world, topic, folder=folder, fetchBytes=fetch_bytes)) == world.rows[topic]
+def test_rows_are_the_logs(runtime: Runtime, topic: str, folder: bool, fetch_bytes: str) -> None:
+    assert rows(query(runtime, topic, folder=folder, fetchBytes=fetch_bytes)) == runtime.rows[topic]
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
-def test_who_wants_it_sees_what_is_not_committed(world: World, folder: bool) -> None:
-    found = rows(query(world, "txn", folder=folder, isolation="read_uncommitted"))
+def test_who_wants_it_sees_what_is_not_committed(runtime: Runtime, folder: bool) -> None:
+    found = rows(query(runtime, "txn", folder=folder, isolation="read_uncommitted"))
     assert [row.value for row in found] == [
         f"{fate} {at}".encode() for fate in ("commit", "abort", "commit", "open") for at in range(5)
     ]
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
-def test_any_part_of_a_range_is_that_part(world: World, folder: bool) -> None:
-    asked = query(world, "plain", folder=folder)
+def test_any_part_of_a_range_is_that_part(runtime: Runtime, folder: bool) -> None:
+    asked = query(runtime, "plain", folder=folder)
     for wanted in whole(asked):
-        expected = [row.offset for row in world.rows["plain"] if row.partition == wanted.partition]
+        expected = [row.offset for row in runtime.rows["plain"] if row.partition == wanted.partition]
         for start, end in ((1, 2), (0, 0), (5, wanted.end - 3), (wanted.end - 1, wanted.end)):
             part = Range(wanted.topic, wanted.partition, start, end)
             got = [at for batch in batches(asked, part, "offset") for at in batch.column(0).to_pylist()]
@@ -128,8 +128,8 @@ def test_any_part_of_a_range_is_that_part(world: World, folder: bool) -> None:
 @pytest.mark.parametrize("folder", [False, True])
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 @pytest.mark.parametrize("topic", ["plain", "compacted", "txn"])
-def test_what_is_counted_is_what_is_read(world: World, topic: str, isolation: str, folder: bool) -> None:
-    asked = query(world, topic, folder=folder, isolation=isolation)
+def test_what_is_counted_is_what_is_read(runtime: Runtime, topic: str, isolation: str, folder: bool) -> None:
+    asked = query(runtime, topic, folder=folder, isolation=isolation)
     found = [row.offset for row in rows(asked) if row.partition == 0]
     log = open_log(asked.servers, asked.path, committed_only=asked.committed_only)
     try:
@@ -142,18 +142,18 @@ def test_what_is_counted_is_what_is_read(world: World, topic: str, isolation: st
         log.close()
 
 
-def test_the_logs_own_times_are_told(world: World) -> None:
-    asked = query(world, "stamped")
+def test_the_logs_own_times_are_told(runtime: Runtime) -> None:
+    asked = query(runtime, "stamped")
     (wanted,) = whole(asked)
     (batch,) = batches(asked, wanted)
     assert batch.column("timestampType").to_pylist() == [1, 1]
     assert batch.column("timestamp")[0].as_py().year > 2020
-    (plain, *_) = whole(query(world, "plain"))
+    (plain, *_) = whole(query(runtime, "plain"))
     assert set(batches(asked, plain)[0].column("timestampType").to_pylist()) == {0}
 
 
-def test_columns_come_in_the_order_that_was_asked_for(world: World) -> None:
-    asked = query(world, "plain")
+def test_columns_come_in_the_order_that_was_asked_for(runtime: Runtime) -> None:
+    asked = query(runtime, "plain")
     wanted = whole(asked)[0]
     for names in (("value", "offset"), ("partition",), ("topic", "timestampType"), tuple(reversed(ALL))):
         found = batches(asked, wanted, *names)
@@ -162,22 +162,24 @@ def test_columns_come_in_the_order_that_was_asked_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("topic", ["plain", "compacted", "txn"])
-def test_columns_without_values_are_those_of_the_log(world: World, topic: str) -> None:
-    asked = query(world, topic)
+def test_columns_without_values_are_those_of_the_log(runtime: Runtime, topic: str) -> None:
+    asked = query(runtime, topic)
     for names in (("key", "offset"), ("timestamp", "partition")):
         reader = TopicReader(asked, schema(*names))
         found = [row for wanted in whole(asked) for batch in reader.rows(wanted) for row in batch.to_pylist()]
-        wanted_rows = [{"key": row.key, "offset": row.offset, "partition": row.partition} for row in world.rows[topic]]
+        wanted_rows = [
+            {"key": row.key, "offset": row.offset, "partition": row.partition} for row in runtime.rows[topic]
+        ]
         for row in found:
             row.pop("timestamp", None)
         assert found == [{name: row[name] for name in names if name in row} for row in wanted_rows]
 
 
-def test_values_that_nobody_asked_for_are_not_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_nobody_asked_for_are_not_sent(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is it seen by anything else: an aborted transaction between two is left out as ever."""
-    topic = world.name("wide")
+    topic = runtime.name("wide")
     records = [NewRecord(b"v" * 500, b"k%d" % at, (("h", b"x"),), 1_700_000_000_000 + at) for at in range(50)]
-    with braidlog.connect(world.url) as client:
+    with braidlog.connect(runtime.url) as client:
         client.admin.create_topic(topic)
         producer = client.producer(transactional_id=topic)
         for fate in ("commit", "abort", "commit"):
@@ -186,7 +188,7 @@ def test_values_that_nobody_asked_for_are_not_sent(world: World, monkeypatch: py
                 producer.flush()
                 if fate == "abort":
                     raise _Abort
-    asked = query(world, topic)
+    asked = query(runtime, topic)
     (wanted,) = whole(asked)
     came: dict[Bare, int] = {}
     for bare, names in ((Bare.NOTHING, ALL), (Bare.VALUES, ("key", "offset")), (Bare.KEYS_AND_VALUES, ("offset",))):
@@ -200,21 +202,21 @@ def test_values_that_nobody_asked_for_are_not_sent(world: World, monkeypatch: py
     assert came[Bare.KEYS_AND_VALUES] < came[Bare.VALUES] < came[Bare.NOTHING] // 20
     monkeypatch.setattr(bulk, "byteorder", "big")  # whose numbers are not those of the columns that are sent
     assert sum(len(chunk.data) for chunk in read_chunks(asked, wanted, Bare.VALUES)) == came[Bare.NOTHING]
-    assert bareness(query(world, topic, valueFormat="string"), schema("offset", "_error")) is Bare.NOTHING
+    assert bareness(query(runtime, topic, valueFormat="string"), schema("offset", "_error")) is Bare.NOTHING
 
 
 class _Abort(Exception):  # noqa: N818 - a transaction's own end
     pass
 
 
-def test_tasks_that_take_no_values_are_larger_unless_it_is_said(world: World) -> None:
+def test_tasks_that_take_no_values_are_larger_unless_it_is_said(runtime: Runtime) -> None:
     for asked, names, wanted in (
-        (query(world, "plain"), ALL, 64 << 20),
-        (query(world, "plain"), ("offset",), 256 << 20),
-        (query(world, "plain", targetPartitionBytes="1m"), ("offset",), 1 << 20),
+        (query(runtime, "plain"), ALL, 64 << 20),
+        (query(runtime, "plain"), ("offset",), 256 << 20),
+        (query(runtime, "plain", targetPartitionBytes="1m"), ("offset",), 1 << 20),
     ):
         assert TopicReader(asked, schema(*names)).cuts.target_bytes == wanted
-    told = query(world, "plain", parallelTasks="2")
+    told = query(runtime, "plain", parallelTasks="2")
     assert (found := TopicReader(told, schema("offset")).cuts).at_a_time == 2
     assert found.bytes_max == 1 << 30
     assert TopicReader(told, schema(*ALL)).cuts.at_a_time is None, (
@@ -231,8 +233,8 @@ def test_more_of_the_log_is_asked_for_while_little_of_it_comes() -> None:
     assert next_bytes(2 * BARE_BYTES_MAX, 1, 2 * BARE_BYTES_MAX) == 2 * BARE_BYTES_MAX
 
 
-def test_a_schema_is_checked(world: World) -> None:
-    asked = query(world, "plain")
+def test_a_schema_is_checked(runtime: Runtime) -> None:
+    asked = query(runtime, "plain")
     check_schema(asked, schema(*ALL))
     for wrong, said in (
         (schema("offset", offset="integer"), "column `offset` is bigint, not int"),
@@ -242,13 +244,13 @@ def test_a_schema_is_checked(world: World) -> None:
     ):
         with pytest.raises(ColumnError, match=said):
             check_schema(asked, wrong)
-    check_schema(query(world, "plain", valueFormat="string"), schema("value", "_error", value="string"))
+    check_schema(query(runtime, "plain", valueFormat="string"), schema("value", "_error", value="string"))
 
 
-def test_batches_stay_small_and_a_large_one_is_sliced(world: World) -> None:
-    topic = world.name("many")
-    world.write(topic, 0, [b"x"] * 200_000)
-    asked = query(world, topic)
+def test_batches_stay_small_and_a_large_one_is_sliced(runtime: Runtime) -> None:
+    topic = runtime.name("many")
+    runtime.write(topic, 0, [b"x"] * 200_000)
+    asked = query(runtime, topic)
     (wanted,) = whole(asked)
     sizes = [batch.num_rows for batch in batches(asked, wanted, "offset")]
     assert sum(sizes) == 200_000
@@ -256,11 +258,11 @@ def test_batches_stay_small_and_a_large_one_is_sliced(world: World) -> None:
     assert min(sizes[:-1]) >= 64 * 1024  # small fetches do not make small batches
 
 
-def test_no_more_is_fetched_than_the_window_allows(world: World) -> None:
-    topic = world.name("window")
+def test_no_more_is_fetched_than_the_window_allows(runtime: Runtime) -> None:
+    topic = runtime.name("window")
     for _ in range(12):
-        world.write(topic, 0, [b"x" * 10_000] * 10)
-    with borrowed(world.url, committed_only=True) as connection:
+        runtime.write(topic, 0, [b"x" * 10_000] * 10)
+    with borrowed(runtime.url, committed_only=True) as connection:
         ahead = Ahead(connection, (topic, 0), 100_000, 0, 120)
         held = iter(ahead)
         next(held)
@@ -276,8 +278,8 @@ def test_no_more_is_fetched_than_the_window_allows(world: World) -> None:
         assert ahead.waiting_max == WINDOW
 
 
-def test_a_reader_that_stops_early_leaves_a_connection_that_works(world: World) -> None:
-    asked = query(world, "plain", fetchBytes="1")
+def test_a_reader_that_stops_early_leaves_a_connection_that_works(runtime: Runtime) -> None:
+    asked = query(runtime, "plain", fetchBytes="1")
     wanted = whole(asked)[0]
     for _ in range(3):
         held = read_chunks(asked, wanted)
@@ -287,25 +289,25 @@ def test_a_reader_that_stops_early_leaves_a_connection_that_works(world: World) 
     assert sum(batch.num_rows for batch in batches(asked, wanted)) == wanted.end
 
 
-def test_connections_are_kept_for_the_next_task(world: World) -> None:
-    with borrowed(world.url, committed_only=True) as first, borrowed(world.url, committed_only=True) as second:
+def test_connections_are_kept_for_the_next_task(runtime: Runtime) -> None:
+    with borrowed(runtime.url, committed_only=True) as first, borrowed(runtime.url, committed_only=True) as second:
         assert first is not second
-    with borrowed(world.url, committed_only=True) as third:
+    with borrowed(runtime.url, committed_only=True) as third:
         assert third in (first, second)
-    with borrowed(world.url, committed_only=False) as other:
+    with borrowed(runtime.url, committed_only=False) as other:
         assert other not in (first, second)
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
-def test_what_goes_between_planning_and_reading_is_a_loss(world: World, folder: bool) -> None:
-    topic = world.name("going")
-    world.write(topic, 0, [b"%d" % at for at in range(10)])
-    asked = query(world, topic, folder=folder)
+def test_what_goes_between_planning_and_reading_is_a_loss(runtime: Runtime, folder: bool) -> None:
+    topic = runtime.name("going")
+    runtime.write(topic, 0, [b"%d" % at for at in range(10)])
+    asked = query(runtime, topic, folder=folder)
     (wanted,) = whole(asked)
-    world.delete_before(topic, 4)
+    runtime.delete_before(topic, 4)
     with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log begins later"):
         batches(asked, wanted)
-    skipping = query(world, topic, folder=folder, onDataLoss="skip")
+    skipping = query(runtime, topic, folder=folder, onDataLoss="skip")
     assert [at for batch in batches(skipping, wanted, "offset") for at in batch.column(0).to_pylist()] == [
         4,
         5,
@@ -343,37 +345,37 @@ def test_a_server_that_is_not_there_is_said() -> None:
     connection.close()
 
 
-def test_a_loss_that_a_task_finds_is_reported_once(world: World) -> None:
-    topic, report = world.name("going"), world.name("losses")
-    world.write(topic, 0, [b"%d" % at for at in range(10)])
-    (wanted,) = whole(query(world, topic))
-    world.delete_before(topic, 4)
-    reporting = {"servers": world.url, "subscribe": topic, "onDataLoss": "report", "lossTopic": report}
+def test_a_loss_that_a_task_finds_is_reported_once(runtime: Runtime) -> None:
+    topic, report = runtime.name("going"), runtime.name("losses")
+    runtime.write(topic, 0, [b"%d" % at for at in range(10)])
+    (wanted,) = whole(query(runtime, topic))
+    runtime.delete_before(topic, 4)
+    reporting = {"servers": runtime.url, "subscribe": topic, "onDataLoss": "report", "lossTopic": report}
     for options in (reporting, reporting, {**reporting, "groupId": "another"}):
         asked = Query(options, streaming=False)
         assert sum(batch.num_rows for batch in batches(asked, wanted)) == 6
-    world.delete_before(topic, 5)
-    batches(query(world, topic, onDataLoss="report", lossTopic=report), Range(topic, 0, 2, 9))
-    with braidlog.connect(world.url) as client:
+    runtime.delete_before(topic, 5)
+    batches(query(runtime, topic, onDataLoss="report", lossTopic=report), Range(topic, 0, 2, 9))
+    with braidlog.connect(runtime.url) as client:
         told = reports(client, report)
     assert [(each.reader, each.topic, each.partition, each.start, each.end) for each in told] == [
         (None, topic, 0, 0, 4),
         ("another", topic, 0, 0, 4),
         (None, topic, 0, 4, 5),
     ]
-    world.write(report, 0, [b"not a report"])
+    runtime.write(report, 0, [b"not a report"])
     with pytest.raises(OptionError, match="its offset 3 holds something else"):
-        batches(query(world, topic, onDataLoss="report", lossTopic=report), wanted)
+        batches(query(runtime, topic, onDataLoss="report", lossTopic=report), wanted)
 
 
 @pytest.mark.parametrize("folder", [False, True], ids=["server", "folder"])
-def test_a_time_from_far_away_stops_nobody(world: World, folder: bool) -> None:
-    topic = world.name("far")
-    with braidlog.connect(world.url) as client:
+def test_a_time_from_far_away_stops_nobody(runtime: Runtime, folder: bool) -> None:
+    topic = runtime.name("far")
+    with braidlog.connect(runtime.url) as client:
         client.admin.create_topic(topic, settings={"message.timestamp.after.max.ms": str(2**63 - 1)})
     for time in (1_700_000_000_000, 2**62, 5):
-        world.write(topic, 0, [b"x"], timestamp_ms=time)
-    asked = query(world, topic, folder=folder)
+        runtime.write(topic, 0, [b"x"], timestamp_ms=time)
+    asked = query(runtime, topic, folder=folder)
     (wanted,) = whole(asked)
     times = [
         each for batch in batches(asked, wanted, "timestamp") for each in batch.column(0).cast(pa.int64()).to_pylist()
@@ -419,14 +421,14 @@ JSON: list[tuple[bytes | None, object, str | None]] = [
 
 
 @pytest.mark.parametrize("bad", ["field", "null"])
-def test_json_values_are_structs_and_bad_ones_say_why(world: World, bad: str) -> None:
+def test_json_values_are_structs_and_bad_ones_say_why(runtime: Runtime, bad: str) -> None:
     """Of an object with one field of another type the others are kept, unless asked otherwise."""
-    topic = world.name("json")
-    world.write(topic, 0, [value for value, _, _ in JSON])
+    topic = runtime.name("json")
+    runtime.write(topic, 0, [value for value, _, _ in JSON])
     fields = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
-    asked = query(world, topic, valueFormat="json", valueSchema=fields)
+    asked = query(runtime, topic, valueFormat="json", valueSchema=fields)
     if bad == "null":
-        asked = query(world, topic, valueFormat="json", valueSchema=fields, badRecords="null")
+        asked = query(runtime, topic, valueFormat="json", valueSchema=fields, badRecords="null")
     (wanted,) = whole(asked)
     kind = schema("offset", "value", "_error", value=STRUCT)
     (batch,) = record_batches(asked, kind, wanted, read_chunks(asked, wanted))
@@ -441,23 +443,23 @@ def test_json_values_are_structs_and_bad_ones_say_why(world: World, bad: str) ->
     only = schema("_error")
     (errors,) = record_batches(asked, only, wanted, read_chunks(asked, wanted))
     assert errors.column(0)[5].as_py().startswith("not a JSON object")
-    failing = query(world, topic, valueFormat="json", valueSchema="id BIGINT", badRecords="fail")
+    failing = query(runtime, topic, valueFormat="json", valueSchema="id BIGINT", badRecords="fail")
     with pytest.raises(ValueError, match=rf"{topic}/0 offset 5: not a JSON object"):
         list(record_batches(failing, schema("value", value=STRUCT), wanted, read_chunks(failing, wanted)))
 
 
-def test_a_type_that_json_is_not_read_as_is_refused(world: World) -> None:
-    asked = query(world, "plain", valueFormat="json", valueSchema="m MAP<STRING, INT>")
+def test_a_type_that_json_is_not_read_as_is_refused(runtime: Runtime) -> None:
+    asked = query(runtime, "plain", valueFormat="json", valueSchema="m MAP<STRING, INT>")
     kind = {"type": "map", "keyType": "string", "valueType": "integer", "valueContainsNull": True}
     struct = {"type": "struct", "fields": [{"name": "m", "type": kind, "nullable": True, "metadata": {}}]}
     with pytest.raises(ValueError, match="option valueSchema"):
         list(record_batches(asked, schema("value", value=struct), whole(asked)[0], []))
 
 
-def test_texts(world: World) -> None:
-    topic = world.name("text")
-    world.write(topic, 0, ["é".encode(), None, b"\xff", b""])
-    asked = query(world, topic, valueFormat="string")
+def test_texts(runtime: Runtime) -> None:
+    topic = runtime.name("text")
+    runtime.write(topic, 0, ["é".encode(), None, b"\xff", b""])
+    asked = query(runtime, topic, valueFormat="string")
     (wanted,) = whole(asked)
     (batch,) = record_batches(asked, schema("value", "_error", value="string"), wanted, read_chunks(asked, wanted))
     assert batch.column("value").to_pylist() == ["é", None, None, ""]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import LongType, StructField, StructType
-from tests.spark.source.topics import World
+from tests.spark.source.topics import Runtime
 
 from braidlog import Log, NewRecord
 from braidlog.spark.source.losses import DataLossError
@@ -87,11 +87,11 @@ def test_an_identity_is_a_number_that_readers_of_offsets_take_for_one() -> None:
     assert from_json(json.loads(text)) == {("t", 0): 5}
 
 
-def test_a_server_tells_it_too(world: World) -> None:
+def test_a_server_tells_it_too(runtime: Runtime) -> None:
     given = {"subscribe": "plain", "startingOffsets": "earliest"}
     server, folder = (
         TopicStreamReader(Query({**given, **where}, streaming=True), COLUMNS)
-        for where in ({"servers": world.url}, {"path": world.folder})
+        for where in ({"servers": runtime.url}, {"path": runtime.folder})
     )
     begin = server.initialOffset()
     server.stop()

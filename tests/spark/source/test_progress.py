@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from tests.spark.source.topics import World
+from tests.spark.source.topics import Runtime
 
 from braidlog.spark.source.logs import ServerLog
 from braidlog.spark.source.progress import LOOK_SECONDS, Group
@@ -12,9 +12,9 @@ from braidlog.testing.clock import ManualClock
 PLACE = ("plain", 0)
 
 
-def test_two_queries_with_one_group_are_told_of_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    name, clock = world.name("shared"), ManualClock()
-    log = ServerLog(world.url, committed_only=True)
+def test_two_queries_with_one_group_are_told_of_it(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    name, clock = runtime.name("shared"), ManualClock()
+    log = ServerLog(runtime.url, committed_only=True)
     try:
         first, second = Group(log, name, clock), Group(log, name, clock)
         with caplog.at_level(logging.WARNING, "braidlog.spark"):

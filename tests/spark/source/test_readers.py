@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
-from tests.client.gate import WAIT_SECONDS_MAX, Gate
+from tests.client.gate import WAIT_SECONDS_MAX, PartitionLocks
 
 from braidlog import connect
 from braidlog.client.blocking import Client
@@ -28,7 +28,7 @@ COLUMNS = StructType([StructField("offset", LongType())])
 class Asked:
     """A server behind a gate, and a client that writes."""
 
-    def __init__(self, gate: Gate, client: Client) -> None:
+    def __init__(self, gate: PartitionLocks, client: Client) -> None:
         self.gate = gate
         self.client = client
 
@@ -49,7 +49,7 @@ class Asked:
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    with Gate() as gate, ServerProcess(tmp_path_factory.mktemp("asked") / "data", *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path_factory.mktemp("asked") / "data", *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         with connect(f"kafka://127.0.0.1:{gate.port}") as client:
             yield Asked(gate, client)

@@ -13,7 +13,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
 from pyspark.sql import SparkSession
-from tests.spark.source.topics import World
+from tests.spark.source.topics import Runtime
 
 from braidlog.client.errors import ConnectError
 from braidlog.spark.columns import ColumnError
@@ -34,26 +34,26 @@ OLD = avro(ID, PRICE, {"name": "gone", "type": "string"})
 NEW = avro(ID, {**PRICE, "type": "double"}, {"name": "note", "type": ["null", "string"], "default": None})
 
 
-def serialized(world: World, topic: str, serializer: Any, *values: Any) -> None:
-    world.write(topic, 0, [serializer(each, SerializationContext(topic, MessageField.VALUE)) for each in values])
+def serialized(runtime: Runtime, topic: str, serializer: Any, *values: Any) -> None:
+    runtime.write(topic, 0, [serializer(each, SerializationContext(topic, MessageField.VALUE)) for each in values])
 
 
-def orders(world: World, name: str) -> str:
+def orders(runtime: Runtime, name: str) -> str:
     """A topic with values of two versions by turns, one of no schema, one of an unknown one, and a tombstone."""
-    topic = world.name(name)
-    with SchemaRegistryClient({"url": world.registry}) as client:
-        serialized(world, topic, AvroSerializer(client, OLD), {"id": 1, "price": 5, "gone": "x"})
-        serialized(world, topic, AvroSerializer(client, NEW), {"id": 2, "price": 2.5, "note": "n"})
-        serialized(world, topic, AvroSerializer(client, OLD), {"id": 3, "price": 6, "gone": "y"})
-    world.write(topic, 0, [b"none", b"\0\0\x0f\xff\xff\x02", None, b"\0\0\0\0"])
+    topic = runtime.name(name)
+    with SchemaRegistryClient({"url": runtime.registry}) as client:
+        serialized(runtime, topic, AvroSerializer(client, OLD), {"id": 1, "price": 5, "gone": "x"})
+        serialized(runtime, topic, AvroSerializer(client, NEW), {"id": 2, "price": 2.5, "note": "n"})
+        serialized(runtime, topic, AvroSerializer(client, OLD), {"id": 3, "price": 6, "gone": "y"})
+    runtime.write(topic, 0, [b"none", b"\0\0\x0f\xff\xff\x02", None, b"\0\0\0\0"])
     return topic
 
 
-def rows(world: World, topic: str, columns: Any = None, **options: str) -> list[Any]:
+def rows(runtime: Runtime, topic: str, columns: Any = None, **options: str) -> list[Any]:
     """As a task of Spark's gives them."""
     from pyspark.sql.types import StructType, _parse_datatype_string  # noqa: PLC0415
 
-    given = {"servers": world.url, "subscribe": topic, **options}
+    given = {"servers": runtime.url, "subscribe": topic, **options}
     query = Query(given, streaming=False)
     kind = _parse_datatype_string(columns or default_schema(query))
     assert isinstance(kind, StructType)
@@ -61,10 +61,10 @@ def rows(world: World, topic: str, columns: Any = None, **options: str) -> list[
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
-def test_avro_in_spark(spark: SparkSession, world: World) -> None:
+def test_avro_in_spark(spark: SparkSession, runtime: Runtime) -> None:
     """The newest version reads what the first one wrote: a number was promoted, a field went, another came."""
-    topic = orders(world, "orders")
-    options = {"servers": world.url, "subscribe": topic, "valueFormat": "avro", "schemaRegistry": world.registry}
+    topic = orders(runtime, "orders")
+    options = {"servers": runtime.url, "subscribe": topic, "valueFormat": "avro", "schemaRegistry": runtime.registry}
     frame = spark.read.format("braidlog").options(**options).load()
     assert frame.schema["value"].dataType.simpleString() == "struct<id:bigint,price:double,note:string>"
     first, second, third, bare, unknown, tombstone, short = frame.orderBy("offset").collect()
@@ -87,51 +87,51 @@ def spark_types(spark: SparkSession) -> SparkSession:
 
 @pytest.mark.usefixtures("spark_types")
 class TestRows:
-    def test_an_older_version_or_a_file_may_read_too(self, world: World, tmp_path: Path) -> None:
-        topic = orders(world, "versions")
-        options = {"valueFormat": "avro", "schemaRegistry": world.registry}
-        first, second, *_ = rows(world, topic, **options, valueVersion="1")
+    def test_an_older_version_or_a_file_may_read_too(self, runtime: Runtime, tmp_path: Path) -> None:
+        topic = orders(runtime, "versions")
+        options = {"valueFormat": "avro", "schemaRegistry": runtime.registry}
+        first, second, *_ = rows(runtime, topic, **options, valueVersion="1")
         assert first["value"] == {"id": 1, "price": 5, "gone": "x"}
         assert second["value"] is None
         assert "No default value for field gone" in second["_error"] or "not of its schema" in second["_error"]
         file = tmp_path / "mine.avsc"
         file.write_text(avro({"name": "number", "type": "long", "aliases": ["id"]}))
-        first, second, *_ = rows(world, topic, **options, valueSchemaFile=str(file))
+        first, second, *_ = rows(runtime, topic, **options, valueSchemaFile=str(file))
         assert [first["value"], second["value"]] == [{"number": 1}, {"number": 2}]
         with pytest.raises(BadRecordError, match=rf"{topic}/0 offset 3: no schema id"):
-            rows(world, topic, **options, badRecords="fail")
+            rows(runtime, topic, **options, badRecords="fail")
 
-    def test_a_file_alone_reads_values_without_ids(self, world: World, tmp_path: Path) -> None:
-        file, topic = tmp_path / "bare.avsc", world.name("bare")
+    def test_a_file_alone_reads_values_without_ids(self, runtime: Runtime, tmp_path: Path) -> None:
+        file, topic = tmp_path / "bare.avsc", runtime.name("bare")
         file.write_text(avro(ID))
-        world.write(topic, 0, [b"\x02", b"\x02\x02"])
-        found = rows(world, topic, valueFormat="avro", valueSchemaFile=str(file))
+        runtime.write(topic, 0, [b"\x02", b"\x02\x02"])
+        found = rows(runtime, topic, valueFormat="avro", valueSchemaFile=str(file))
         assert [each["value"] for each in found] == [{"id": 1}, None]
 
-    def test_protobuf(self, world: World) -> None:
-        topic = world.name("proto")
-        with SchemaRegistryClient({"url": world.registry}) as client:
+    def test_protobuf(self, runtime: Runtime) -> None:
+        topic = runtime.name("proto")
+        with SchemaRegistryClient({"url": runtime.registry}) as client:
             client.set_compatibility(f"{topic}-value", "NONE")
             for kind, value in ((shop("Order", "id"), {"id": 7}), (shop("Other", "x"), {"x": 1})):
                 serializer = ProtobufSerializer(kind, client, {"use.deprecated.format": False})
-                serialized(world, topic, serializer, kind(**value))
+                serialized(runtime, topic, serializer, kind(**value))
             both = "message Other { int64 x = 1; } message Order { int64 id = 1; string note = 2; }"
             text = f'syntax = "proto3"; package shop; {both}'
             client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
-        options = {"valueFormat": "protobuf", "schemaRegistry": world.registry}
-        first, second = rows(world, topic, **options, valueMessage="Order")
+        options = {"valueFormat": "protobuf", "schemaRegistry": runtime.registry}
+        first, second = rows(runtime, topic, **options, valueMessage="Order")
         assert first["value"] == {"id": 7, "note": ""}
         assert "message 'shop.Other'; 'shop.Order' is read" in second["_error"]
-        first, second = rows(world, topic, **options)
+        first, second = rows(runtime, topic, **options)
         assert (first["value"], second["value"]) == (None, {"x": 1})
 
-    def test_json(self, world: World) -> None:
-        topic = world.name("json")
+    def test_json(self, runtime: Runtime) -> None:
+        topic = runtime.name("json")
         shape = {"title": "T", "type": "object", "properties": {"id": {"type": "integer"}, "in": {"type": "string"}}}
-        with SchemaRegistryClient({"url": world.registry}) as client:
-            serialized(world, topic, JSONSerializer(json.dumps(shape), client), {"id": 1, "in": "x"}, {"id": 2})
-        world.write(topic, 0, [b'{"id":3}', b"\0\0\0\0\1{", None, b'\0\0\0\0\1{"id":"x"}'])
-        found = rows(world, topic, valueFormat="json", schemaRegistry=world.registry)
+        with SchemaRegistryClient({"url": runtime.registry}) as client:
+            serialized(runtime, topic, JSONSerializer(json.dumps(shape), client), {"id": 1, "in": "x"}, {"id": 2})
+        runtime.write(topic, 0, [b'{"id":3}', b"\0\0\0\0\1{", None, b'\0\0\0\0\1{"id":"x"}'])
+        found = rows(runtime, topic, valueFormat="json", schemaRegistry=runtime.registry)
         assert [each["value"] for each in found[:2]] == [{"id": 1, "in": "x"}, {"id": 2, "in": None}]
         assert [each["value"] for each in found[2:]] == [None, None, None, {"id": None, "in": None}]
         assert [(each["_error"] or "")[:12] for each in found[2:]] == [
@@ -141,9 +141,9 @@ class TestRows:
             "not of value",
         ]
 
-    def test_what_is_wrong_is_said(self, world: World, tmp_path: Path) -> None:
-        topic = orders(world, "wrong")
-        by_registry = {"valueFormat": "avro", "schemaRegistry": world.registry}
+    def test_what_is_wrong_is_said(self, runtime: Runtime, tmp_path: Path) -> None:
+        topic = orders(runtime, "wrong")
+        by_registry = {"valueFormat": "avro", "schemaRegistry": runtime.registry}
         odd = tmp_path / "odd.avsc"
         odd.write_text(avro({"name": "u", "type": ["int", "string"]}))
         for options, said in [
@@ -153,13 +153,13 @@ class TestRows:
             ({**by_registry, "schemaRegistry": "ftp://x"}, "it takes the address of a schema registry"),
         ]:
             with pytest.raises(OptionError, match=said):
-                rows(world, topic, **options)
+                rows(runtime, topic, **options)
         with pytest.raises(ColumnError, match=r"Order.u: a union of int, string is no column.*\.schema"):
-            rows(world, topic, **by_registry, valueSchemaFile=str(odd))
+            rows(runtime, topic, **by_registry, valueSchemaFile=str(odd))
         with pytest.raises(ColumnError, match="Order has no field 'nope'"):
-            rows(world, topic, "value STRUCT<nope: INT>", **by_registry)
+            rows(runtime, topic, "value STRUCT<nope: INT>", **by_registry)
         with pytest.raises(ConnectError, match="is a schema registry there"):
-            rows(world, topic, **{**by_registry, "schemaRegistry": "http://127.0.0.1:1"})
+            rows(runtime, topic, **{**by_registry, "schemaRegistry": "http://127.0.0.1:1"})
 
 
 def shop(name: str, field: str) -> Any:

@@ -24,7 +24,7 @@ class Row(NamedTuple):
     timestamp_ms: int
 
 
-class World:
+class Runtime:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.url = ""
@@ -79,17 +79,17 @@ def _row(partition: int, offset: int, record: NewRecord) -> Row:
     return Row(partition, offset, record.key, record.value, tuple(record.headers), record.timestamp_ms)
 
 
-def prepare(world: World) -> None:
+def prepare(runtime: Runtime) -> None:
     rng = random.Random(SEED)
     print(f"seed {SEED}")
-    with Log(world.folder) as log:
+    with Log(runtime.folder) as log:
         plain = log.create_topic("plain", partitions=3)
-        world.rows["plain"] = []
+        runtime.rows["plain"] = []
         for partition in range(3):
             for compression in Compression:
                 records = random_records(rng, rng.randrange(1, 400))
                 first = plain.append_many(records, partition=partition, compression=compression).base_offset
-                world.rows["plain"] += [_row(partition, first + at, each) for at, each in enumerate(records)]
+                runtime.rows["plain"] += [_row(partition, first + at, each) for at, each in enumerate(records)]
         compacted = log.create_topic("compacted", compact=True, segment_bytes=4096)
         last: dict[bytes, Row] = {}
         for at in range(400):
@@ -101,20 +101,20 @@ def prepare(world: World) -> None:
         left = [Row(0, each.offset, each.key, each.value, tuple(each.headers), each.timestamp_ms) for each in compacted]
         assert len(left) < 200
         assert set(last.values()) <= set(left)
-        world.rows["compacted"] = left
+        runtime.rows["compacted"] = left
         stamped = log.create_topic("stamped", append_time=True)
         stamped.append_many([NewRecord(b"a", timestamp_ms=7), NewRecord(b"b", timestamp_ms=8)])
 
 
-def transactions(world: World) -> Producer:
+def transactions(runtime: Runtime) -> Producer:
     """Two transactions that were committed, one that was aborted between them, and one that stays open."""
-    with braidlog.connect(world.url) as client:
+    with braidlog.connect(runtime.url) as client:
         client.admin.create_topic("txn")
     rows: list[Row] = []
     offset = 0
     writer = Producer(
         {
-            "bootstrap.servers": world.servers,
+            "bootstrap.servers": runtime.servers,
             "transactional.id": "spark-source",
             "transaction.timeout.ms": 900_000,  # the open one must outlive the tests
             "linger.ms": 0,
@@ -135,5 +135,5 @@ def transactions(world: World) -> Producer:
             writer.commit_transaction(SECONDS_MAX)
         elif fate == "abort":
             writer.abort_transaction(SECONDS_MAX)
-    world.rows["txn"] = rows
+    runtime.rows["txn"] = rows
     return writer

@@ -340,13 +340,13 @@ def unopened(disk: SimulatedDisk) -> tuple[DataFolder, bytes]:
 def test_a_partition_that_cannot_be_opened_begins_anew_and_what_is_left_is_kept() -> None:
     disk = SimulatedDisk()
     folder, left = unopened(disk)
-    folder.begin_anew("a", 1)
+    folder.reset_log("a", 1)
     assert (content(folder, 0) != b"", content(folder, 1)) == (True, b"")
     (kept,) = [path for path in disk.files() if ".damaged/" in path]
     assert disk.content(kept) == left
     folder.release()
     folder = DataFolder(disk, "/data", ManualClock(1_800_000_000_000))
-    folder.begin_anew("a", 1)
+    folder.reset_log("a", 1)
     assert left not in [disk.content(path) for path in disk.files() if ".damaged/" in path], (
         "the newest is kept, and no other"
     )
@@ -359,7 +359,7 @@ def test_no_crash_loses_what_is_left_of_a_partition_that_begins_anew() -> None:
         folder, left = unopened(disk)
         disk.stop_at = len(disk.operations) + number
         try:
-            folder.begin_anew("a", 1)
+            folder.reset_log("a", 1)
         except Crash:
             for label, state in disk.crash_states():
                 states += 1
@@ -369,7 +369,7 @@ def test_no_crash_loses_what_is_left_of_a_partition_that_begins_anew() -> None:
                 try:
                     assert content(again, 1) == b""
                 except StorageFault:
-                    again.begin_anew("a", 1)
+                    again.reset_log("a", 1)
                     assert content(again, 1) == b"", f"{label}, operation {number}"
         else:
             break

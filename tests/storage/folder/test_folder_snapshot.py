@@ -5,7 +5,7 @@ from pathlib import Path
 
 from braidlog import Log, NewRecord
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder.folder_snapshot import CUT, CutFile, Cutting, drop_cut, make_room
+from braidlog.storage.folder.folder_snapshot import CUT, CutFile, Cutting, drop_snapshot, make_room
 
 LATER_MS = 10**15
 """Of a clock that is far ahead: every file's time is settled then."""
@@ -50,7 +50,7 @@ def test_what_comes_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
         log.topic("busy").delete_before(60)
         log.delete_topic("idle")
         assert contents(tmp_path, cutting.files) == before
-    drop_cut(OsDisk(), str(tmp_path))
+    drop_snapshot(OsDisk(), str(tmp_path))
     assert not (tmp_path / CUT).exists()
 
 

@@ -102,7 +102,7 @@ def _seen(node: Node) -> Any:
     indexes = [[each.index.entry(number) for number in range(len(each.index))] for each in log.segments]
     told = append.records_written, append.batches_written, append.bytes_written
     kept = hosted.high_watermark, log.durable_offset, log.unsynced_bytes, log.watermark, log.image()
-    return segments, indexes, told, kept, node.world.syncs, len(node.disk.operations)
+    return segments, indexes, told, kept, node.runtime.syncs, len(node.disk.operations)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -138,17 +138,17 @@ def test_whoever_waits_for_records_is_woken() -> None:
     job = node.spawn(node.services.fetch.records("a", 0, 1, bytes_max=100, wait_ms=10_000))
     assert not job.is_done
     assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(1, 1)
-    node.world.advance(0)
+    node.runtime.advance(0)
     assert [record.value for record in job.result().records] == [b"x"]
 
 
 def test_an_acknowledgement_waits_for_the_disk_where_that_is_promised() -> None:
     node = _node(flush="ack")
-    with node.world.holding_syncs():
+    with node.runtime.holding_syncs():
         appended = node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER)
         assert isinstance(appended, Coroutine)
         job = node.spawn(appended)
-        node.world.advance(10_000)
+        node.runtime.advance(10_000)
         assert not job.is_done
         assert node.services.hosting.partition("a", 0).high_watermark == 1
     assert job.result() == Appended(1, 1)

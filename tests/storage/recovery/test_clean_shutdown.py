@@ -10,14 +10,14 @@ from braidlog.model.errors import StorageFault
 from braidlog.storage.files import join
 from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.storage.open_files import FilePool
-from braidlog.storage.recovery.clean_shutdown import Rest, read_rest
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition, read_closed
 from braidlog.storage.segment.segment_files import log_name
-from braidlog.storage.state.leader_epoch_file import Begun
+from braidlog.storage.state.leader_epoch_file import EpochStart
 from braidlog.testing.disk import SimulatedDisk
 
 
-def told(disk: SimulatedDisk) -> Rest | None:
-    return read_rest(disk, FOLDER, IDENTITY)
+def told(disk: SimulatedDisk) -> ClosedPartition | None:
+    return read_closed(disk, FOLDER, IDENTITY)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def disk() -> SimulatedDisk:
     partition.roll(NOW)
     partition.append(batch(b"b"), leader_epoch=4, now_ms=NOW)
     partition.close()
-    assert told(disk) == partition.rest()
+    assert told(disk) == partition.closed_summary()
     return disk
 
 
@@ -130,8 +130,8 @@ def test_it_says_what_the_open_log_says(disk: SimulatedDisk) -> None:
 
 
 def test_it_knows_of_epochs_that_were_begun_since(disk: SimulatedDisk) -> None:
-    begun = Begun(IDENTITY.topic_id, IDENTITY.partition, 1, [(3, 0), (4, 1), (7, 2)])
-    rest = read_rest(disk, FOLDER, IDENTITY, begun)
+    begun = EpochStart(IDENTITY.topic_id, IDENTITY.partition, 1, [(3, 0), (4, 1), (7, 2)])
+    rest = read_closed(disk, FOLDER, IDENTITY, begun)
     assert rest is not None
     assert rest.epochs[-1] == (7, 2)
     partition = PartitionLog(disk, FOLDER, IDENTITY, small(), FilePool(disk), begun=begun)

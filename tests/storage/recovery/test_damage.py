@@ -13,7 +13,7 @@ from random import Random
 import pytest
 from tests.sampling import FULL, one_in
 from tests.storage.building import batches_in
-from tests.storage.crashing import FOLDER, Seen, World, compare, fixed_ids, open_log, see_all
+from tests.storage.crashing import FOLDER, Runtime, Seen, compare, fixed_ids, open_log, see_all
 
 from braidlog.codec.batch.header import iter_batches
 from braidlog.codec.batch.records import decode_batch, encode_batch
@@ -38,47 +38,47 @@ def _same_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"seed {SEED}")
 
 
-def write(world: World) -> None:
+def write(runtime: Runtime) -> None:
     """Four segments; producers, two epochs, transactions of both kinds, a start in the middle of a batch."""
-    world.open()
-    world.create("t")
+    runtime.open()
+    runtime.create("t")
     for number in range(8):
-        world.append("t", count=1 + number % 3, size=120, pid=1)
-    world.append("t", count=2, size=60, pid=2, transactional=True)
-    world.append("t", count=4, size=300)
-    world.mark("t", 2, commit=False)
-    world.epoch("t", 3)
-    world.append("t", count=3, size=100, pid=2, transactional=True)
-    world.append("t", count=2, size=700)
-    world.delete_before("t", 4)
-    world.mark("t", 2, commit=True)
-    world.append("t", size=900, pid=1)
-    world.append("t", size=1200)
-    world.append("t", count=3, size=30)
-    world.append("t", size=1200)
-    world.append("t", count=3, size=90, pid=1)
-    world.append("t", count=2, size=50)
+        runtime.append("t", count=1 + number % 3, size=120, pid=1)
+    runtime.append("t", count=2, size=60, pid=2, transactional=True)
+    runtime.append("t", count=4, size=300)
+    runtime.mark("t", 2, commit=False)
+    runtime.epoch("t", 3)
+    runtime.append("t", count=3, size=100, pid=2, transactional=True)
+    runtime.append("t", count=2, size=700)
+    runtime.delete_before("t", 4)
+    runtime.mark("t", 2, commit=True)
+    runtime.append("t", size=900, pid=1)
+    runtime.append("t", size=1200)
+    runtime.append("t", count=3, size=30)
+    runtime.append("t", size=1200)
+    runtime.append("t", count=3, size=90, pid=1)
+    runtime.append("t", count=2, size=50)
 
 
-def write_compacted(world: World) -> None:
-    world.open()
-    world.create("t", compact=True)
+def write_compacted(runtime: Runtime) -> None:
+    runtime.open()
+    runtime.create("t", compact=True)
     for _ in range(4):
-        world.append("t", count=6, keys=[b"a", b"b", b"c"], size=150)
-    world.append("t", keys=[b"d"], size=1900, pid=6)
-    world.append("t", keys=[b"a"], size=1900, pid=6)
-    world.compact("t")
-    world.append("t", keys=[b"b"], size=100)
+        runtime.append("t", count=6, keys=[b"a", b"b", b"c"], size=150)
+    runtime.append("t", keys=[b"d"], size=1900, pid=6)
+    runtime.append("t", keys=[b"a"], size=1900, pid=6)
+    runtime.compact("t")
+    runtime.append("t", keys=[b"b"], size=100)
 
 
-def built(work: Callable[[World], None], *, clean: bool) -> SimulatedDisk:
+def built(work: Callable[[Runtime], None], *, clean: bool) -> SimulatedDisk:
     """The disk after the work: stopped cleanly, or killed with everything synced."""
-    world = World()
-    work(world)
+    runtime = Runtime()
+    work(runtime)
     if clean:
-        world.close()
-        return world.disk.after_kill()
-    return world.disk.after_kill()
+        runtime.close()
+        return runtime.disk.after_kill()
+    return runtime.disk.after_kill()
 
 
 def rows_of(seen: Seen) -> tuple[Rows, dict[int, int]]:
@@ -107,7 +107,7 @@ class Found:
 class Original:
     """A log as it was, and the question whether a damaged copy of it is honest."""
 
-    def __init__(self, work: Callable[[World], None], *, clean: bool) -> None:
+    def __init__(self, work: Callable[[Runtime], None], *, clean: bool) -> None:
         self.disk = built(work, clean=clean)
         pristine = self.disk.copy()
         self.seen = see_all(open_log(pristine))["t", 0]
@@ -371,13 +371,13 @@ def test_the_report_names_what_is_damaged() -> None:
 
 
 def test_damage_of_one_partition_leaves_the_others_alone() -> None:
-    world = World()
-    world.open()
-    world.create("t", partitions=2)
-    world.append("t", 0, count=3)
-    world.append("t", 1, count=3)
-    world.close()
-    disk = world.disk
+    runtime = Runtime()
+    runtime.open()
+    runtime.create("t", partitions=2)
+    runtime.append("t", 0, count=3)
+    runtime.append("t", 1, count=3)
+    runtime.close()
+    disk = runtime.disk
     disk.flip_bit(f"{PLACE}/{0:020d}.log", (DATA_START + 80) * 8)
     log = open_log(disk)
     with pytest.raises(StorageFault):
@@ -387,19 +387,19 @@ def test_damage_of_one_partition_leaves_the_others_alone() -> None:
 
 def test_damage_under_an_open_log() -> None:
     """Bytes that change after they were checked: a slice may carry them, `Topic.read` must not."""
-    world = World()
-    world.open()
-    world.create("t")
+    runtime = Runtime()
+    runtime.open()
+    runtime.create("t")
     for _ in range(4):
-        world.append("t", count=2, size=50)
-    topic = world.log.topic("t")
+        runtime.append("t", count=2, size=50)
+    topic = runtime.log.topic("t")
     assert len(topic.read()) == 8
     path = f"{PLACE}/{0:020d}.log"
-    size = len(world.disk.content(path))
-    whole = world.disk.content(path)
+    size = len(runtime.disk.content(path))
+    whole = runtime.disk.content(path)
     wanted = [(r.offset, r.value) for r in topic.read()]
     for byte in range(DATA_START, size):
-        world.disk.flip_bit(path, byte * 8 + byte % 8)
+        runtime.disk.flip_bit(path, byte * 8 + byte % 8)
         try:
             shown = [(r.offset, r.value) for r in topic.read()]
         except StorageFault:
@@ -408,7 +408,7 @@ def test_damage_under_an_open_log() -> None:
             assert shown == wanted, f"byte {byte}"
             relative = next(byte - a for a, b, *_ in _batches(whole) if a <= byte < b)
             assert 12 <= relative < 16, f"byte {byte} of the segment is read over"  # the epoch: no part of a record
-        world.disk.flip_bit(path, byte * 8 + byte % 8)
+        runtime.disk.flip_bit(path, byte * 8 + byte % 8)
     assert [(r.offset, r.value) for r in topic.read()] == wanted
 
 
@@ -418,17 +418,17 @@ def _batches(data: bytes) -> list[tuple[int, int]]:
 
 def test_a_damaged_swap() -> None:
     """A rewrite that waits for its place is checked before the old files go; when they are gone, it is all there is."""
-    world = World()
+    runtime = Runtime()
     stops: list[SimulatedDisk] = []
 
     def before(operation: object) -> None:
-        if any(path.endswith(".swap") for path in world.disk.files()):
-            stops.append(world.disk.after_kill())
+        if any(path.endswith(".swap") for path in runtime.disk.files()):
+            stops.append(runtime.disk.after_kill())
 
-    world.disk.on_operation = before
-    write_compacted(world)
-    world.disk.on_operation = None
-    written = {row[0]: row[1:] for batch in world.topics["t"].partitions[0].batches for row in batch.rows}
+    runtime.disk.on_operation = before
+    write_compacted(runtime)
+    runtime.disk.on_operation = None
+    written = {row[0]: row[1:] for batch in runtime.topics["t"].partitions[0].batches for row in batch.rows}
     assert len(stops) >= 3
     random = Random(SEED)
     for number, stop in enumerate(stops):
@@ -467,34 +467,34 @@ def _read_written(p: PartitionLog, written: Mapping[int, tuple[bytes | None, byt
 
 def test_either_checkpoint_alone_is_enough() -> None:
     """After every call that returned: what only a checkpoint knows (epochs, the start, an end of a truncation) is in both."""
-    world = World()
-    world.open()
-    world.create("t", flush_window_bytes=1 << 20)
+    runtime = Runtime()
+    runtime.open()
+    runtime.create("t", flush_window_bytes=1 << 20)
 
     def announce_by_append(epoch: int) -> None:
-        world.at("t")[1].epoch = epoch
-        world.append("t", count=2, size=80, pid=1)
+        runtime.at("t")[1].epoch = epoch
+        runtime.append("t", count=2, size=80, pid=1)
 
     steps: list[Callable[[], None]] = [
-        lambda: world.append("t", count=3, pid=1),
+        lambda: runtime.append("t", count=3, pid=1),
         lambda: announce_by_append(3),
-        lambda: world.append("t", size=1500),
-        lambda: world.delete_before("t", 2),
+        lambda: runtime.append("t", size=1500),
+        lambda: runtime.delete_before("t", 2),
         lambda: announce_by_append(4),
-        lambda: world.append("t", size=2000),
-        lambda: world.append("t", size=2000),
-        lambda: world.delete_before("t", 6),
-        lambda: world.epoch("t", 6),
-        lambda: world.append("t", size=100),
-        lambda: world.truncate("t", 8),
+        lambda: runtime.append("t", size=2000),
+        lambda: runtime.append("t", size=2000),
+        lambda: runtime.delete_before("t", 6),
+        lambda: runtime.epoch("t", 6),
+        lambda: runtime.append("t", size=100),
+        lambda: runtime.truncate("t", 8),
         lambda: announce_by_append(9),
     ]
     for number, step in enumerate(steps):
         step()
         for slot in ("state.a", "state.b"):
-            disk = world.disk.after_kill()
+            disk = runtime.disk.after_kill()
             disk.cut(f"{PLACE}/{slot}", 20)
             try:
-                compare(open_log(disk), world.topics, killed=True)
+                compare(open_log(disk), runtime.topics, killed=True)
             except Exception as error:
                 raise AssertionError(f"step {number} without {slot}: {error}") from error

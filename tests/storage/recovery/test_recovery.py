@@ -14,11 +14,11 @@ from braidlog.storage.log.partition_log import PartitionLog, create_partition
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.damage import Change, ChangeKind, DamageKind
 from braidlog.storage.recovery.recovery import Recovered, Recovery
-from braidlog.storage.segment.batch_scan import BadBatch, Found, resume
+from braidlog.storage.segment.batch_scan import BadBatch, ScannedBatch, resume
 from braidlog.storage.segment.segment import Segment
 from braidlog.storage.segment.segment_files import DATA_START, Identity
 from braidlog.storage.state.partition_state import STATE_MAGIC, StateImage, encode_image
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 
@@ -85,7 +85,7 @@ def test_a_dry_run_decides_as_an_opening_does(work: Callable[[SimulatedDisk], No
             work(dying)
         for label, state in dying.crash_states(limit=4, rng=rng):
             before = _tree(state)
-            foreseen = _decided(_recovery(state, read_only=True).look())
+            foreseen = _decided(_recovery(state, read_only=True).inspect())
             assert _tree(state) == before, "a dry run changes nothing"
             assert _decided(_recovery(state, read_only=False).run()) == foreseen, f"stopped at {stop_at}, {label}"
             kinds |= {change.kind for change in foreseen[0]}
@@ -102,7 +102,7 @@ def test_a_dry_run_reads_a_finished_rewrite_whose_old_file_is_gone() -> None:
     end = partition.end_offset
     disk.rename(path, path.replace(".log", ".swap"))
     recovery = Recovery(disk, partition.folder, partition.identity, small(), FilePool(disk), read_only=True)
-    found = recovery.look()
+    found = recovery.inspect()
     assert found.report.damages == []
     assert [change.kind for change in found.report.changes] == [ChangeKind.FINISH_REWRITE]
     assert (found.segments[0].base_offset, found.state.end_offset) == (0, end)
@@ -159,7 +159,7 @@ def test_the_seal_of_an_index_tells_of_a_segment_that_is_gone() -> None:
     for segment in partition.segments[1:]:
         disk.drop(segment.path)
     image = StateImage(start_offset=0, end_offset=3, epochs=partition.state.epochs.entries())
-    pair = SlotPair(disk, PLACE, "state", STATE_MAGIC)
+    pair = TwoCopyFile(disk, PLACE, "state", STATE_MAGIC)
     pair.load()
     pair.save(encode_image(image), copies=2)
     opened = open_partition(disk)
@@ -195,7 +195,7 @@ class _Witness:
     def begin(self, segment: Segment) -> None:
         assert segment.base_offset == 0 or self.seen
 
-    def take(self, segment: Segment, found: Found) -> str | None:
+    def take(self, segment: Segment, found: ScannedBatch) -> str | None:
         assert found.window[found.at : found.at + 8] == found.header.base_offset.to_bytes(8, "big")
         self.seen.append(found.header.base_offset)
         return "unwanted" if found.header.base_offset == self._unwanted else None
@@ -203,7 +203,9 @@ class _Witness:
 
 def _audit(disk: SimulatedDisk, partition: PartitionLog, witness: _Witness) -> Recovered:
     pool = FilePool(disk)
-    return Recovery(disk, partition.folder, partition.identity, small(), pool, read_only=True, auditor=witness).look()
+    return Recovery(
+        disk, partition.folder, partition.identity, small(), pool, read_only=True, auditor=witness
+    ).inspect()
 
 
 def test_an_audit_finds_what_an_opening_leaves_for_its_readers() -> None:

@@ -72,7 +72,7 @@ def roll(log: PartitionLog) -> None:
 
 
 def let_go(log: PartitionLog) -> None:
-    assert log.maybe_let_go(settled_only=False)
+    assert log.maybe_close(settled_only=False)
 
 
 def cut(log: PartitionLog) -> None:

@@ -211,11 +211,11 @@ def test_a_cut_lowers_the_mark_first_and_the_time_with_it() -> None:
     at = ends(segment)
     segment.sync(segment.reach())
     before = len(disk.operations)
-    segment.cut(at[5], 15)
+    segment.truncate(at[5], 15)
     assert [o.kind for o in disk.operations[before:]] == ["write_at", "sync", "truncate", "sync"]
     assert (segment.mark, segment.size, segment.next_offset) == (Mark(at[5], 15), at[5], 15)
     assert segment.max_timestamp_ms == NOW + 14
-    segment.cut(DATA_START, 10)
+    segment.truncate(DATA_START, 10)
     assert segment.max_timestamp_ms == -1
     assert len(segment.index) == 0
 
@@ -258,7 +258,7 @@ def test_after_a_cut_places_are_searched_anew() -> None:
     at = ends(segment)
     for offset in (12, 14, 15):
         segment.extent(offset, 1, 99, EPOCHS)
-    segment.cut(at[2], 12)
+    segment.truncate(at[2], 12)
     for offset in range(12, 16):
         data = batch(b"longer" * 50, base_offset=offset)
         segment.append([data], [read_header(data)])
@@ -289,7 +289,7 @@ def test_a_cut_behind_the_mark_leaves_the_mark() -> None:
         data = batch(b"x", base_offset=offset)
         segment.append([data], [read_header(data)])
     mark, before = segment.mark, len(disk.operations)
-    segment.cut(ends(segment)[2], 12)
+    segment.truncate(ends(segment)[2], 12)
     assert segment.mark == mark
     assert [o.kind for o in disk.operations[before:]] == ["truncate", "sync"]
 

@@ -66,7 +66,7 @@ def test_what_was_cut_leaves_the_file_with_the_next_save() -> None:
     index = filled(5)
     index.seal(Entry(50, 640, 5000))
     index.save(disk, PATH)
-    index.cut(300)
+    index.truncate(300)
     assert index.end is None
     index.save(disk, PATH)
     again, fault = loaded(disk)

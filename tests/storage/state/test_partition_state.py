@@ -54,16 +54,16 @@ def test_an_empty_history_knows_nothing() -> None:
 def test_epochs_never_go_back() -> None:
     epochs = history()
     with pytest.raises(BrokerError, match="leader epoch 5 is over, the log is in 6") as caught:
-        epochs.begin(5, 40)
+        epochs.start_epoch(5, 40)
     assert caught.value.reason is Reason.STALE_LEADER_EPOCH
-    epochs.begin(6, 40)
+    epochs.start_epoch(6, 40)
     assert epochs.entries() == history().entries()
 
 
 def test_an_epoch_that_wrote_nothing_leaves_no_trace() -> None:
     epochs = history()
-    epochs.begin(7, 30)
-    epochs.begin(9, 30)
+    epochs.start_epoch(7, 30)
+    epochs.start_epoch(9, 30)
     assert epochs.entries() == [(2, 0), (5, 10), (6, 20), (9, 30)]
 
 
@@ -77,9 +77,9 @@ def test_cutting_the_end_forgets_what_began_there() -> None:
 
 def test_a_lost_tail_draws_the_latest_epoch_back() -> None:
     epochs = history()
-    epochs.draw_back(15)
+    epochs.truncate_watermark(15)
     assert epochs.entries() == [(2, 0), (5, 10), (6, 15)]
-    epochs.draw_back(100)
+    epochs.truncate_watermark(100)
     assert epochs.entries() == [(2, 0), (5, 10), (6, 15)]
 
 

@@ -150,7 +150,7 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
     hosted = [services.hosting.partition(topic, number) for number in numbers]
     for partition in hosted:
         partition.require_leader()
-    await wait_committed(hosted, services.world, COMMIT_SECONDS_MAX)
+    await wait_committed(hosted, services.runtime, COMMIT_SECONDS_MAX)
     shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
     return a.OffsetList(topic, len(shown), tuple(shown))
 

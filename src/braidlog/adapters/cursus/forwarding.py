@@ -56,7 +56,7 @@ async def ask_leaders(
     for wanted, refusal in refusals.items():
         nodes.setdefault(services.forwarding.serving(refusal), []).append(wanted)
     asked = [
-        ask(message_for(each), refusals[each[0]], services, conversation, partial(serve_here, each))
+        forward(message_for(each), refusals[each[0]], services, conversation, partial(serve_here, each))
         for each in nodes.values()
     ]
     answers = await services.forwarding.together(asked)
@@ -66,7 +66,7 @@ async def ask_leaders(
     return answers
 
 
-async def ask(
+async def forward(
     message: Any,  # noqa: ANN401 - any request of the table
     refusal: ElsewhereError,
     services: Services,

@@ -448,7 +448,7 @@ class CursusAdapter(ForwardingAdapter):
     def forwards(self, request: Request) -> bool:
         return super().forwards(request) and not isinstance(request.message, r.Stream)
 
-    def hands_on(self, request: Request, error: ElsewhereError) -> bool:
+    def should_forward(self, request: Request, error: ElsewhereError) -> bool:
         """Do not forward requests that several nodes answer together; to a coordinator, forward only what it serves."""
         is_served_there = isinstance(error, NotLeaderError) or self.table[type(request.message)].state_of is not None
         is_of_several = cluster.is_of_several_nodes(request.message)

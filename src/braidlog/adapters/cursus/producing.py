@@ -11,13 +11,13 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.cluster import leader_of
 from braidlog.adapters.cursus.errors import AnsweredError, failure_of
-from braidlog.adapters.cursus.forwarding import ask, is_led_here
+from braidlog.adapters.cursus.forwarding import forward, is_led_here
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch.header import read_header
 from braidlog.coordinator.transactions.named_producers import NamedProducer
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
-from braidlog.model.runtime.cooperative import Pace, breathe
+from braidlog.model.runtime.cooperative import Pace, yield_to_loop
 from braidlog.partition.produce.append import SEQUENCES, Acks, Appended, Written
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -99,7 +99,7 @@ async def _append_away(request: Request, services: Services, place: Place, conve
     batch = msgspec.structs.replace(request.message, partition=place[0], records=place[1])
     refusal = NotLeaderError(batch.topic, batch.partition, "another node leads it")
     part = msgspec.structs.replace(request, message=batch)
-    ack: a.Ack = await ask(batch, refusal, services, conversation, lambda: produce(part, services, conversation))
+    ack: a.Ack = await forward(batch, refusal, services, conversation, lambda: produce(part, services, conversation))
     if ack.status != "OK":
         raise AnsweredError(parse_failure_line(ack.error))
     return ack.last_offset
@@ -124,7 +124,7 @@ async def _append_each(
                 error = await _write_each(services, topic, part, acks, written)
                 if error is not None:
                     break
-                await breathe()
+                await yield_to_loop()
     if len(written) > 1:
         services.append.sync_together(written)
     for each in written:
@@ -142,7 +142,7 @@ async def _write_each(
     await services.append.ready(topic, *(partition for partition, _ in places))
     try:
         for partition, records in places:
-            data = encode_pieces(records, services.world.now_ms())
+            data = encode_pieces(records, services.runtime.now_ms())
             written.append(services.append.write(topic, partition, data, acks=acks))
     except BrokerError as refused:
         return refused
@@ -164,7 +164,7 @@ async def _divide(services: Services, batch: Batch, conversation: Conversation) 
     with conversation.alone():  # the client's next request must not be written first
         for part in _slices(batch.records):
             _places(services, batch, part, keyless, places)
-            await breathe()
+            await yield_to_loop()
     return sorted(places.items())
 
 
@@ -246,7 +246,7 @@ async def _append_once(
     services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
     producer = await services.producer_names.resolve(first.producer_id, first.epoch, by=by)
-    now_ms = services.world.now_ms()
+    now_ms = services.runtime.now_ms()
     data = _encode(records, producer, now_ms)
     header = read_header(data)
     await services.append.ready(topic, partition)

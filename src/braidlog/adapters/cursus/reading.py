@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus.forwarding import ask, ask_leaders, is_led_here
+from braidlog.adapters.cursus.forwarding import ask_leaders, forward, is_led_here
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch.row_layout import Packed, RowForm
@@ -82,7 +82,7 @@ def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) 
 async def _consume_committed(
     frame: "_Frame", uncommitted: Sequence[Partition], services: Services
 ) -> Batch | PackedBatch:
-    await wait_committed(uncommitted, services.world, COMMIT_SECONDS_MAX)
+    await wait_committed(uncommitted, services.runtime, COMMIT_SECONDS_MAX)
     return await _consume_later(frame, frame.find(0))
 
 
@@ -131,7 +131,7 @@ async def _read_matching(message: r.Consume, topics: list[str], services: Servic
     """Return records of the topics that this node leads, and the offset from which records may be missing."""
     shown: list[BatchRecord] = []
     until = UNBOUNDED
-    await wait_committed(_uncommitted(message, topics, services), services.world, COMMIT_SECONDS_MAX)
+    await wait_committed(_uncommitted(message, topics, services), services.runtime, COMMIT_SECONDS_MAX)
     filled = [topic for topic in topics if _has(services, topic, message.partition, message.offset)]
     for topic in filled:
         found = await services.fetch.records(
@@ -225,7 +225,7 @@ def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
     if message.group and message.member and message.generation is not None:
         services.hosting.check_partition(message.topic, message.partition)
         with contextlib.suppress(NotCoordinatorError):
-            services.coordinators.of(message.group).groups.find(message.group).check_owner(
+            services.coordinators.coordinator_for(message.group).groups.find(message.group).check_owner(
                 message.member, message.generation, message.topic, message.partition
             )
 
@@ -360,7 +360,9 @@ async def _committed(services: Services, conversation: Conversation, message: r.
         return (await here()).offset
     except NotCoordinatorError as error:
         refusal = error.with_traceback(None)
-    answer: a.CommittedOffset = await ask(r.FetchOffset(*place, message.group), refusal, services, conversation, here)
+    answer: a.CommittedOffset = await forward(
+        r.FetchOffset(*place, message.group), refusal, services, conversation, here
+    )
     return answer.offset or NOWHERE
 
 

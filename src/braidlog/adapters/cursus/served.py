@@ -34,10 +34,10 @@ class ServedConnection(ServerConnection):
         if not self._is_pushing:
             super().receive(data)
 
-    def lone_request(self, data: bytes) -> Request | None:
+    def single_frame(self, data: bytes) -> Request | None:
         if self._held is not None or self._in_stream or self._is_pushing:
             return None
-        found = super().lone_request(data)
+        found = super().single_frame(data)
         if found is None or isinstance(found.message, Stream):
             return None
         self._unanswered += 1

@@ -58,7 +58,7 @@ class TransactionHandlers:
 
     async def begin(self, message: r.BeginTxn, _: Services, __: Conversation, coordinator: Coordinator) -> a.TxnBegun:
         name = message.transactional_id
-        txn = await coordinator.transactions.begin(name, _producer(message.producer_id), message.epoch)
+        txn = await coordinator.transactions.begin_transaction(name, _producer(message.producer_id), message.epoch)
         self._own((name, message.epoch), ends=True)
         return a.TxnBegun(name, _STATES[txn.state], message.producer_id, txn.epoch)
 
@@ -70,10 +70,10 @@ class TransactionHandlers:
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
         services.hosting.partition(message.topic, partition).require_leader()
         place = message.topic, partition
-        await services.transaction_checks.ask(Question(name, producer_id, message.epoch, place, adds=True))
+        await services.transaction_checks.verify(Question(name, producer_id, message.epoch, place, adds=True))
         data = encode_whole(
             [record_of(message)],
-            services.world.now_ms(),
+            services.runtime.now_ms(),
             producer_id=producer_id,
             producer_epoch=message.epoch,
             base_sequence=(message.sequence - 1) % SEQUENCES,
@@ -109,7 +109,7 @@ class TransactionHandlers:
         if message.result not in _RESULTS:
             return Failure.of("invalid_result", command="END_TXN", value=echo(message.result))
         name = message.transactional_id
-        txn = await coordinator.transactions.end(
+        txn = await coordinator.transactions.end_transaction(
             name, _producer(message.producer_id), message.epoch, commit=_RESULTS[message.result]
         )
         return a.TxnState(name, _STATES[txn.state], *await self._counted((name, message.epoch), services, ends=True))

@@ -67,7 +67,7 @@ async def produce(
     partition = partition_for_key(request.key or b"", partitions)
     hosted = services.hosting.partition(request.topic, partition)
     hosted.require_leader()  # before anything is created
-    batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
+    batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.runtime.now_ms())
     appended = await services.append.append(
         request.topic,
         partition,

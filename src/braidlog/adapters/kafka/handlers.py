@@ -36,8 +36,8 @@ from braidlog.adapters.kafka.topic_entries import excess
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
-from braidlog.model.runtime.cooperative import breathe
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.cooperative import yield_to_loop
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.security.authorization import ANONYMOUS
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode
@@ -95,9 +95,9 @@ class Order:
         self._under_way += 1
         return True
 
-    async def wait(self, effect: Effect, world: World) -> None:
+    async def wait(self, effect: Effect, runtime: Runtime) -> None:
         """Until everything before it allows it to begin; then `end` must follow."""
-        place = (effect, world.wakeup())
+        place = (effect, runtime.wakeup())
         self._line.append(place)
         woken = False
         try:
@@ -183,7 +183,7 @@ class KafkaAdapter(RoutedAdapter):
         super().__init__(services)
         self._sasl = sasl.Sasl(reauthentication_ms)
         self._fetches = FetchSessions()
-        self._world = services.world
+        self._runtime = services.runtime
         self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
         made = Creating(auto_create, partitions)
         self.table: dict[Key, Route] = {
@@ -250,15 +250,15 @@ class KafkaAdapter(RoutedAdapter):
     ) -> Message | None:
         """Start when earlier requests allow it. A large request yields to the event loop before and after."""
         if not order.begin(effect):
-            await order.wait(effect, self._world)
+            await order.wait(effect, self._runtime)
         try:
             if is_large:
-                await breathe()
+                await yield_to_loop()
             answer: Message | None = await answer_of(self._serve, conversation, request)
         finally:
             order.end()
         if is_large:
-            await breathe()
+            await yield_to_loop()
         return answer
 
     def _serve(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
@@ -278,7 +278,7 @@ class KafkaAdapter(RoutedAdapter):
         if not route.before_authentication:
             if self._services.authorize.required and conversation.principal == ANONYMOUS:
                 return self._turn_away(conversation, request, "before authentication")
-            if self._sasl.lifetime_ms and self._sasl.is_expired(conversation, self._world.monotonic()):
+            if self._sasl.lifetime_ms and self._sasl.is_expired(conversation, self._runtime.monotonic()):
                 return self._turn_away(conversation, request, "after its session's lifetime, without re-authentication")
         # A single partition of a single topic needs no check.
         too_much = excess(request.api.key, request.message) if request.parts > SMALL_PARTS else None

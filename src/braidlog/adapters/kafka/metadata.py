@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.coordination.offsets_topic import OFFSETS_PARTITION
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route, on_topics, refused, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topic_entries import DOOR, cluster_id, id_of, may, named, operations
+from braidlog.adapters.kafka.topic_entries import DOOR, cluster_id, id_of, is_allowed, named, operations
 from braidlog.adapters.routing import Deadline, Denied
 from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault
@@ -68,7 +68,7 @@ class _Where(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, services: Services, conversation: Conversation) -> "_Where":
-        found = services.routing.named(DOOR, conversation.address, services.world.monotonic())
+        found = services.routing.named(DOOR, conversation.address, services.runtime.monotonic())
         return cls(found, frozenset(each.number for each in found if not each.is_fenced))
 
 
@@ -94,7 +94,7 @@ async def metadata(
     message: c.MetadataRequest = request.message
     pace = Pace()
     where = _Where.of(services, conversation)
-    make = partial(_create, message, services, conversation, creating, Deadline(services.world, MAKING_MS))
+    make = partial(_create, message, services, conversation, creating, Deadline(services.runtime, MAKING_MS))
     topics = []
     for asked in _asked(request, services, conversation):
         topics.append(await _topic(asked, message, services, conversation, denied, make, where))
@@ -174,7 +174,7 @@ async def _create(
         check_topic_name(name)
         if not (creating.enabled and message.allow_auto_topic_creation):
             return E.UNKNOWN_TOPIC_OR_PARTITION
-        if not may(services, conversation, Operation.CREATE, name):
+        if not is_allowed(services, conversation, Operation.CREATE, name):
             return E.TOPIC_AUTHORIZATION_FAILED
         await deadline.of(services.topics.use(name, creating.partitions, by=conversation.principal))
     except (BrokerError, StorageFault) as error:

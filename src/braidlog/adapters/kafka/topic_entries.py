@@ -43,7 +43,7 @@ REDIRECTED = (E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH)
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
-def may(services: Services, conversation: Conversation, operation: Operation, topic: str | None) -> bool:
+def is_allowed(services: Services, conversation: Conversation, operation: Operation, topic: str | None) -> bool:
     return services.authorize.is_allowed(conversation.principal, operation, topic)
 
 

@@ -186,7 +186,7 @@ def ping(_: Request, __: Services, ___: Conversation) -> m.Done:
 
 async def leave_connection(_: Request, __: Services, conversation: Conversation) -> m.Done:
     conversation.close()
-    await conversation.others_answered()
+    await conversation.on_other_responses()
     return m.DONE
 
 
@@ -314,7 +314,7 @@ class MayflyAdapter(ForwardingAdapter):
             return self._serve_burst(route, conversation, request)
         return self.serve(route, conversation, request)
 
-    def hands_on(self, request: Request, error: ElsewhereError) -> bool:
+    def should_forward(self, request: Request, error: ElsewhereError) -> bool:
         """Answer MOVED to version 2, if the other node's address is known."""
         return request.version == 1 or self._moved(error) is None
 
@@ -328,7 +328,7 @@ class MayflyAdapter(ForwardingAdapter):
             return answered
         answers, elsewhere = answered
         requests = burst.requests
-        asked = [at for at in elsewhere if self.hands_on(requests[at], answers[at])]
+        asked = [at for at in elsewhere if self.should_forward(requests[at], answers[at])]
         works = [
             self._forward(self.routes[type(requests[at].message)], conversation, requests[at], answers[at])
             for at in asked

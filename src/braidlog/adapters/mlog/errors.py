@@ -62,11 +62,11 @@ _FAULT = (E.COMMIT_OFFSET, E.RECOVER_OFFSETS)
 
 def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
     if isinstance(error, BrokerError):
-        return RPCErrorResponse(said(request, CODES[error.reason]), str(error))
-    return RPCErrorResponse(said(request, _FAULT if isinstance(error, StorageFault) else ()), text_of(error))
+        return RPCErrorResponse(documented_code(request, CODES[error.reason]), str(error))
+    return RPCErrorResponse(documented_code(request, _FAULT if isinstance(error, StorageFault) else ()), text_of(error))
 
 
-def said(request: Request, codes: tuple[E, ...]) -> E:
+def documented_code(request: Request, codes: tuple[E, ...]) -> E:
     """Return the first code that the operation's row documents."""
     documented = BY_REQUEST[type(request)].errors
     return next((code for code in codes if code in documented), E.UNKNOWN)

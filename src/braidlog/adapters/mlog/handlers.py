@@ -14,7 +14,7 @@ from braidlog.adapters.contract import Conversation, Relayed, Stream
 from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
-from braidlog.adapters.mlog.topics import led
+from braidlog.adapters.mlog.topics import led_partition
 from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Handler, Route, named, then
 from braidlog.adapters.services import CommonServices
 from braidlog.broker.coordination.coordinator import Coordinator
@@ -73,7 +73,7 @@ async def produce_batch(message: m.ProduceBatchRequest, services: Services, _: C
 
 
 async def _append(services: Services, topic: str, values: Sequence[bytes | None], acks: int) -> Appended:
-    led(services, topic)
+    led_partition(services, topic)
     _check_values(values, value_bytes_max(topic))
     if acks not in _ACKS:
         raise BrokerError(
@@ -82,7 +82,7 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
     if len(values) <= RECORDS_PER_BATCH:
         appended = services.append.append_records(topic, 0, values, acks=_ACKS[m.AckMode(acks)])
         return appended if isinstance(appended, Appended) else await appended
-    now_ms = services.world.now_ms()
+    now_ms = services.runtime.now_ms()
     pieces = [values[at : at + RECORDS_PER_BATCH] for at in range(0, len(values), RECORDS_PER_BATCH)]
     batches = [sealed_batch(piece, base_timestamp=now_ms) for piece in pieces]
     appended = services.append.append_own(topic, 0, batches, acks=_ACKS[m.AckMode(acks)])
@@ -176,7 +176,7 @@ def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversa
 async def _push_records(services: Services, conversation: Conversation, topic: str, offset: int) -> None:
     while not conversation.is_closing:
         found = await services.fetch.records(topic, 0, offset, bytes_max=READ_BYTES, wait_ms=LONG_POLL_MS_MAX)
-        led(services, topic)
+        led_partition(services, topic)
         for piece in _pieces(found.records, len(found.records), READ_BYTES):
             await conversation.push(conversation.connection.push_entries(_entries(piece)))
         offset = found.next_offset
@@ -186,13 +186,13 @@ def _consumer(
     services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest
 ) -> tuple[Partition, int]:
     """Return where a consumer reads: offsets deleted by retention are skipped (entries contain their offsets)."""
-    hosted = led(services, message.topic)
+    hosted = led_partition(services, message.topic)
     return hosted, max(message.offset, hosted.start_offset)
 
 
 def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> Partition:
     """Return the partition that a replica copies; its fetch offset reports that it has everything below."""
-    led(services, message.topic)
+    led_partition(services, message.topic)
     return services.fetch.replica_fetched(message.topic, 0, message.replica_node_id, message.offset)
 
 
@@ -279,7 +279,7 @@ async def _push_batches(
     topic, connection = message.topic, conversation.connection
     offset = message.offset
     while offset < end_offset and not conversation.is_closing:
-        epoch = led(services, topic).leader_epoch
+        epoch = led_partition(services, topic).leader_epoch
         found = await services.fetch.records(
             topic, 0, offset, bytes_max=READ_BYTES, committed_only=False, replica=message.replica_node_id
         )
@@ -305,7 +305,7 @@ def _replication_batch(topic: str, records: Sequence[Record], epoch: int) -> byt
 async def apply_isr_update(
     message: m.ApplyIsrUpdateEventRequest, services: Services, _: Conversation
 ) -> m.ApplyIsrUpdateEventResponse:
-    led(services, message.topic)
+    led_partition(services, message.topic)
     await services.placement.set_in_sync(message.topic, 0, message.replica_node_id, in_sync=message.isr)
     return m.ApplyIsrUpdateEventResponse()
 
@@ -359,7 +359,7 @@ def _of_group(handler: Handler, operation: Operation) -> Route:
     return Route(handler, Operation.READ, _topic, needs=needs, state_of=_group)
 
 
-def _goes_on(request: m.Request, services: CommonServices, conversation: Conversation) -> bool:
+def _continues(request: m.Request, services: CommonServices, conversation: Conversation) -> bool:
     """Return whether a consumer reads after its last commit; without an id only if this node has that commit."""
     if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) or request.offset:
         return False
@@ -407,13 +407,13 @@ class MlogAdapter(ForwardingAdapter):
     def frame_of(self, request: m.Request) -> bytes:
         return frame(request)
 
-    def hands_on(self, request: m.Request, error: ElsewhereError) -> bool:  # noqa: ARG002
+    def should_forward(self, request: m.Request, error: ElsewhereError) -> bool:  # noqa: ARG002
         return isinstance(error, NotCoordinatorError)
 
     def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
         route = asked_by.get(type(request)) or self.routes[type(request)]
-        if asked_by is self.routes and _goes_on(request, self._services, conversation):
+        if asked_by is self.routes and _continues(request, self._services, conversation):
             return self._fetch_committed(route, conversation, request)
         return self.serve(route, conversation, request)
 

@@ -18,7 +18,7 @@ UNKNOWN_END = -1
 """Replaces a log end offset that this node does not know."""
 
 
-def led(services: Services, topic: str) -> Partition:
+def led_partition(services: Services, topic: str) -> Partition:
     """Return the topic's one partition, led by this node."""
     hosted = services.hosting.sole_partition(topic)
     hosted.require_leader()
@@ -49,7 +49,7 @@ async def find_topic_leader(
 ) -> m.FindTopicLeaderResponse:
     found: Address | None = conversation.address
     if services.routing.assignment(message.topic, 0) is None:
-        led(services, message.topic)
+        led_partition(services, message.topic)
     else:
         await services.topic_leaders.wait(message.topic)
         found = services.routing.leader_address(message.topic, 0, DOOR, conversation.address)

@@ -60,7 +60,7 @@ class Throttle:
             return 0.0
         if self._bucket is None or self._bucket.rate != rate:
             self._bucket = TokenBucket(rate, now)
-        return self._bucket.take(size, now)
+        return self._bucket.consume(size, now)
 
 
 class FollowerSession:

@@ -18,8 +18,8 @@ from braidlog.adapters.peers.node_calls import CallTable
 from braidlog.adapters.peers.replica_messages import NOTHING, Place, in_response, read_question
 from braidlog.broker.partition_reports import ReplicationRate
 from braidlog.model.errors import Reason
-from braidlog.model.runtime.cooperative import breathe
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.cooperative import yield_to_loop
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.messages import Answer, Complaint, Fetch
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
@@ -46,7 +46,7 @@ class PeersAdapter:
     def __init__(
         self,
         node: int,
-        world: World,
+        runtime: Runtime,
         received: Received,
         *,
         needs_certificate: bool,
@@ -54,7 +54,7 @@ class PeersAdapter:
         rate: ReplicationRate | None = None,
     ) -> None:
         self.node = node
-        self._world = world
+        self._runtime = runtime
         self._received = received
         self._needs_certificate = needs_certificate
         self._in_sync = in_sync
@@ -83,7 +83,7 @@ class PeersAdapter:
     def send(self, node: int, place: Place, answer: Answer) -> None:
         """Send a response to a follower; dropped if its fetch is no longer pending."""
         session = self._followers.get(node)
-        if session is not None and session.answered(place, answer, self._world.monotonic()):
+        if session is not None and session.answered(place, answer, self._runtime.monotonic()):
             session.wake()
 
     def handle(
@@ -103,8 +103,8 @@ class PeersAdapter:
             ended = int.from_bytes(message.body[:4], "big")
             conversation.end_waits(lambda asked: asked.correlation_id == ended)
             return CallResponse()
-        conversation.answer_in_any_order()
-        return await self.calls.answer(conversation, message)
+        conversation.respond_in_any_order()
+        return await self.calls.handle_call(conversation, message)
 
     async def _fetch(self, conversation: Conversation, message: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
         node = message.replica_state.replica_id
@@ -158,15 +158,15 @@ class PeersAdapter:
         def give(place: Place, question: Fetch) -> None:
             self._received(session.node, place, question)
 
-        until, next_request = self._world.monotonic() + seconds, session.epoch
+        until, next_request = self._runtime.monotonic() + seconds, session.epoch
         while session.epoch == next_request:  # includes a request that arrived while fetches were being delivered
-            now = self._world.monotonic()
+            now = self._runtime.monotonic()
             pause = session.hand_on(give, now, QUESTIONS_AT_ONCE)
             if pause == 0.0:
-                await breathe()
+                await yield_to_loop()
                 continue
             if session.has_answers or now >= until:
                 return
-            wakeup = session.waits = self._world.wakeup()
+            wakeup = session.waits = self._runtime.wakeup()
             if await wakeup.wait(until - now if pause is None else min(until - now, pause)):
                 return

@@ -28,7 +28,7 @@ class CallTable:
     def __init__(self) -> None:
         self.rows: dict[str, Serve] = {}
 
-    async def answer(self, conversation: Conversation, call: CallRequest) -> CallResponse:
+    async def handle_call(self, conversation: Conversation, call: CallRequest) -> CallResponse:
         serve = self.rows.get(call.name)
         if serve is None:
             return CallResponse(Reason.UNAVAILABLE.name, f"this node serves no call {call.name[:60]!r} yet")
@@ -50,7 +50,7 @@ def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]])
     return serve
 
 
-def asked(answer: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> Serve:
+def call_route(answer: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> Serve:
     """A row for calls between nodes that no client causes."""
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:
@@ -83,7 +83,7 @@ class ForwardedConversation:
     def alone(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def answer_in_any_order(self) -> None:
+    def respond_in_any_order(self) -> None:
         """Does nothing: only one response exists."""
 
     def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
@@ -92,13 +92,13 @@ class ForwardedConversation:
     def close(self) -> None:
         """Does nothing: the other node closes its connection."""
 
-    async def others_answered(self) -> None:
+    async def on_other_responses(self) -> None:
         """Returns immediately: only one response exists."""
 
     async def prove(self, principal: str, token: bytes) -> bool:  # noqa: ARG002 - the other node has authenticated
         return False
 
-    async def judge(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> bool:  # noqa: ARG002
+    async def verify_proof(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> bool:  # noqa: ARG002
         return False
 
     async def push(self, data: bytes) -> None:  # noqa: ARG002

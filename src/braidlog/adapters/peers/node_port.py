@@ -15,7 +15,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.peers.follower_sessions import node_of
 from braidlog.adapters.peers.node_calls import CallTable
 from braidlog.broker.forwarding import Call
-from braidlog.broker.keys.kv_peer_service import KeyExchange, anti_entropy, salvaged
+from braidlog.broker.keys.kv_peer_service import KeyPeerService, anti_entropy, salvaged
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
 from braidlog.wire.kafka.messages.calls import CallRequest
@@ -41,7 +41,7 @@ class NodePortAdapter:
         self,
         sender: bytes,
         routing: Routing,
-        exchange: KeyExchange,
+        exchange: KeyPeerService,
         calls: CallTable,
         *,
         needs_certificate: bool,
@@ -149,7 +149,7 @@ class NodePortAdapter:
         place = asked.log, asked.epoch
         if isinstance(reply, anti_entropy.Same):
             return m.SyncOk(*place, asked.offset, *among)
-        if not isinstance(reply, anti_entropy.LeafTold):
+        if not isinstance(reply, anti_entropy.LeafState):
             is_known = isinstance(reply, anti_entropy.Narrower)
             verdict = m.Verdict.NARROWER if is_known else m.Verdict.UNKNOWN
             return m.SyncEnd(*place, asked.offset, *among, 0, verdict)

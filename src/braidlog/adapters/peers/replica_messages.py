@@ -18,7 +18,7 @@ from braidlog.replication.messages import (
     Fetched,
     Refusal,
     Refused,
-    StartAnew,
+    ResetLog,
 )
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages.data import FetchRequestReplicaState, FetchResponseDivergingEpoch
@@ -130,7 +130,7 @@ def write_answer(partition: int, number: int, answer: Answer) -> ReplicaFetchRes
             return ReplicaFetchResponsePartition(
                 partition, diverging_epoch=FetchResponseDivergingEpoch(epoch, end), question=number
             )
-        case StartAnew(_, start):
+        case ResetLog(_, start):
             return ReplicaFetchResponsePartition(
                 partition, E.OFFSET_OUT_OF_RANGE, log_start_offset=start, question=number
             )
@@ -143,7 +143,7 @@ def write_answer(partition: int, number: int, answer: Answer) -> ReplicaFetchRes
 def read_answer(part: ReplicaFetchResponsePartition, question: Fetch) -> Answer:
     """The response to this fetch. Raises `ProtocolError` if a checksum does not match."""
     if part.error_code == E.OFFSET_OUT_OF_RANGE:
-        return StartAnew(question, part.log_start_offset)
+        return ResetLog(question, part.log_start_offset)
     if part.error_code:
         # Any other error: the follower retries later.
         refusal = _REFUSALS.get(part.error_code, Refusal.UNKNOWN_EPOCH)

@@ -17,7 +17,7 @@ from braidlog.codec.batch.row_layout import Packed, RowForm
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting.prometheus_text import log_lines_of
-from braidlog.model.runtime.cooperative import Pace, breathe
+from braidlog.model.runtime.cooperative import Pace, yield_to_loop
 from braidlog.partition.fetch.record_reader import Rows
 from braidlog.partition.produce.append import Acks, Appended
 from braidlog.security.authorization import Kind, Operation
@@ -201,7 +201,7 @@ async def metrics(_: Request, services: Services, conversation: Conversation) ->
         size += len(line) + 1
         if pace.is_due():
             _check_answer(2 * size)
-            await breathe()
+            await yield_to_loop()
     _check_answer(2 * size)
     return m.MetricsFetchResponse(metrics="".join(lines))
 
@@ -235,7 +235,7 @@ def _of_group(handler: Handler, operation: Operation) -> Route:
     return Route(handler, Operation.READ, _topic, needs=needs, state_of=_group, of_message=True)
 
 
-def _goes_on(request: Request) -> bool:
+def _continues(request: Request) -> bool:
     """Return whether a fetch begins at its group's commit: the published server does so regardless of the requested
     offset.
     """
@@ -275,7 +275,7 @@ class RustlogAdapter(ForwardingAdapter):
         route = self.routes[type(request.message)]
         if route.operation is None:
             return route.handler(request, self._services, conversation)
-        if route.handler is fetch and _goes_on(request):
+        if route.handler is fetch and _continues(request):
             return self._fetch_committed(conversation, request)
         if request.form is Form.JSON:
             return self._naming_topics(conversation, request)
@@ -283,13 +283,13 @@ class RustlogAdapter(ForwardingAdapter):
 
     def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         """The coordinator knows the group's offset, the leader has the records: either may be another node."""
-        message: m.Fetch = request.message  # type: ignore[assignment]  # `_goes_on` has looked
+        message: m.Fetch = request.message  # type: ignore[assignment]  # `_continues` has looked
         asked = Request(m.OffsetFetch(message.group_id or "", message.topic, message.partition), request.form)
         offset_found = self.serve(self.routes[m.OffsetFetch], conversation, asked)
         return then(offset_found, partial(self._fetch_from, conversation, request, asked))
 
     def _fetch_from(self, conversation: Conversation, request: Request, asked: Request, found: Any) -> Any:  # noqa: ANN401
-        message: m.Fetch = request.message  # type: ignore[assignment]  # `_goes_on` has looked
+        message: m.Fetch = request.message  # type: ignore[assignment]  # `_continues` has looked
         if isinstance(found, Relayed):
             client = ClientConnection(request.form)
             client.request(asked.message)

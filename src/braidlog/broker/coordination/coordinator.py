@@ -20,7 +20,7 @@ from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal, Key, Table
 from braidlog.coordinator.offsets import Committed, Offsets, TopicId
 from braidlog.coordinator.snapshot_store import KeptSnapshot, Snapshots, snapshot_name
-from braidlog.coordinator.state_limits import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
+from braidlog.coordinator.state_limits import COMMIT_BYTES, PLACE_BYTES, Account, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import MarkerWriter
 from braidlog.coordinator.transactions.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.transactions.pending_commits import Pending, PendingCommits
@@ -29,8 +29,8 @@ from braidlog.coordinator.transactions.staged_batches import Sink, Staging
 from braidlog.coordinator.transactions.transaction import Transaction
 from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.partition_registry import Hosting
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.transaction_verification import Ask
 from braidlog.security.access_rule import Kind
 from braidlog.security.resource_owners import Owner, Owners
@@ -86,7 +86,7 @@ class Members(NamedTuple):
     may_see: MaySee = lambda _, __: True
 
 
-class Carrying(NamedTuple):
+class TransactionDeps(NamedTuple):
     """What transactions are made with, besides: whom they reach, on whichever nodes."""
 
     ids: ProducerIds
@@ -94,14 +94,14 @@ class Carrying(NamedTuple):
     ask: Ask
 
 
-class Making(NamedTuple):
+class CoordinatorFactory(NamedTuple):
     """What every coordinator of a node is made with."""
 
-    hosting: Hosting
+    hosting: PartitionRegistry
     topic_id: TopicId
-    world: World
-    holdings: Holdings
-    carrying: Carrying
+    runtime: Runtime
+    holdings: StateUsage
+    carrying: TransactionDeps
     members: Members
 
     def tables(self, journal: Journal) -> dict[str, Table]:
@@ -118,14 +118,14 @@ class Making(NamedTuple):
 
     def coordinator(self, journal: Journal, tables: dict[str, Table], number: int, epoch: int) -> Coordinator:
         """Over tables that were loaded."""
-        hosting, world, holdings = self.hosting, self.world, self.holdings
-        offsets = Offsets(tables["offset"], hosting, world, holdings, self.topic_id)
+        hosting, runtime, holdings = self.hosting, self.runtime, self.holdings
+        offsets = Offsets(tables["offset"], hosting, runtime, holdings, self.topic_id)
         ids, markers, ask = self.carrying
-        transactions = Transactions(tables["transaction"], ids, hosting, offsets, world, holdings, markers)
+        transactions = Transactions(tables["transaction"], ids, hosting, offsets, runtime, holdings, markers)
         kinds = GroupTables(*(tables[kind] for kind in ("group", "classic-group", "consumer-group", "consumer-member")))
         metadata, delay_ms, consumer_groups, may_see = self.members
-        registry = GroupRegistry(kinds, hosting.partition_count, world, holdings, delay_ms)
-        groups = Groups(registry, offsets, hosting, world, metadata, consumer_groups, may_see)
+        registry = GroupRegistry(kinds, hosting.partition_count, runtime, holdings, delay_ms)
+        groups = Groups(registry, offsets, hosting, runtime, metadata, consumer_groups, may_see)
         names: dict[Kind, Callable[[], Any]] = {Kind.GROUP: groups.names, Kind.TRANSACTIONAL_ID: transactions.names}
         return Coordinator(
             number=number,
@@ -137,10 +137,10 @@ class Making(NamedTuple):
             pending_commits=PendingCommits(tables["pending-commit"], offsets, ask, holdings),
             groups=groups,
             transactions=transactions,
-            staging=Staging(tables["sink"], transactions, world, holdings),
-            named_producers=NamedProducers(tables["named-producer"], ids, world, holdings),
+            staging=Staging(tables["sink"], transactions, runtime, holdings),
+            named_producers=NamedProducers(tables["named-producer"], ids, runtime, holdings),
             snapshots=Snapshots(tables["snapshot"], holdings, self.topic_id),
-            owners=Owners(tables["owner"], names, world),
+            owners=Owners(tables["owner"], names, runtime),
         )
 
 

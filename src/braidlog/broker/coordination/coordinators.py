@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from braidlog.broker.coordination.coordinator import Coordinator, Making, refuse_unknown
+from braidlog.broker.coordination.coordinator import Coordinator, CoordinatorFactory, refuse_unknown
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
@@ -17,10 +17,10 @@ from braidlog.coordinator.journal import Journal, JournalLog, load_tables
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, Shards, Spawn, place_of, unreadable
 from braidlog.coordinator.transactions.markers import End, abort_hanging
 from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.internal.coordinator_log import ReplicatedLog
+from braidlog.partition.internal.coordinator_log import CoordinatorLog
 from braidlog.partition.partition import Partition
 from braidlog.security.resource_owners import Owners
 
@@ -30,35 +30,35 @@ EXPIRE_SECONDS: Final = 1.0
 
 
 class Coordinators:
-    """`begin` it with what coordinators are made with; it hears of partitions of `STATE_TOPIC` by `led_anew`."""
+    """`begin` it with what coordinators are made with; it hears of partitions of `STATE_TOPIC` by `on_leadership_change`."""
 
-    def __init__(self, routing: Routing, topics: Topics, world: World, spawn: Spawn) -> None:
+    def __init__(self, routing: Routing, topics: Topics, runtime: Runtime, spawn: Spawn) -> None:
         self._routing = routing
         self._topics = topics
-        self._world = world
+        self._runtime = runtime
         self._spawn = spawn
-        self._turns = Turns(world)
-        self._shards = Shards(self._load, Coordinator.discard, world, spawn)
+        self._turns = KeyedLock(runtime)
+        self._shards = Shards(self._load, Coordinator.discard, runtime, spawn)
 
-    def begin(self, making: Making) -> None:
+    def begin(self, making: CoordinatorFactory) -> None:
         self._making = making
 
     # -- shards ------------------------------------------------------------------------------------------------
 
-    def led_anew(self, partition: Partition) -> None:
+    def on_leadership_change(self, partition: Partition) -> None:
         """A partition of `STATE_TOPIC` has another leader, or the same in another epoch."""
         if partition.role is Role.LEADER and not partition.is_gone:
-            self._shards.lead(partition.number, ReplicatedLog(partition, self._world))
+            self._shards.lead(partition.number, CoordinatorLog(partition, self._runtime))
         else:
-            self._shards.let_go(partition.number)
+            self._shards.unload(partition.number)
 
     async def _load(self, number: int, led: JournalLog) -> Coordinator:
-        journal = Journal(led, self._world)
+        journal = Journal(led, self._runtime)
         start = journal.write_start()
         tables = self._making.tables(journal)
         try:
             await load_tables(journal, list(tables.values()), refuse_unknown)
-            await journal.settled(start)
+            await journal.wait_committed(start)
             coordinator = self._making.coordinator(journal, tables, number, led.epoch)
         except (BrokerError, StorageFault):
             for table in tables.values():
@@ -80,7 +80,7 @@ class Coordinators:
                     why = str(error)
                     level = logging.ERROR if isinstance(error, StorageFault) else logging.INFO
                     log.log(level, "shard %d: nothing has expired: %s", coordinator.number, why)
-            await self._world.wakeup().wait(EXPIRE_SECONDS)
+            await self._runtime.wakeup().wait(EXPIRE_SECONDS)
 
     @property
     def has_shards(self) -> bool:
@@ -101,7 +101,7 @@ class Coordinators:
 
     # -- which coordinator keeps what --------------------------------------------------------------------------
 
-    def of(self, name: str) -> Coordinator:
+    def coordinator_for(self, name: str) -> Coordinator:
         """The one that keeps a group, a transactional id, a sink or a producer's name; refused if another node does."""
         return self.in_shard(place_of(name))
 
@@ -110,7 +110,7 @@ class Coordinators:
         is_offline = (STATE_TOPIC, number) in self._topics.hosting.offline
         if is_offline and self._routing.leader_of_shard(number) == self._routing.own_number:
             raise unreadable(number)
-        return self._shards.of(number)
+        return self._shards.shard(number)
 
     def keeps(self, name: str) -> bool:
         """Whether this node serves a name now."""
@@ -122,18 +122,18 @@ class Coordinators:
         number = place_of(name)
         if not self._turns.is_busy and (found := self._shards.find(number)) is not None:
             return found
-        async with self._turns.take(STATE_TOPIC):
+        async with self._turns.acquire(STATE_TOPIC):
             await self.ensure_shards()
             await self._shards.wait_read(number)
             return self.in_shard(number)
 
-    def here(self) -> list[Coordinator]:
+    def local_coordinators(self) -> list[Coordinator]:
         """Those that this node serves now."""
         return list(self._shards.served())
 
     def groups(self) -> dict[str, Groups]:
         """The groups that this node serves now, by name and in its order, each with the service that keeps it."""
-        there = {name: each.groups for each in self.here() for name in each.groups.names()}
+        there = {name: each.groups for each in self.local_coordinators() for name in each.groups.names()}
         return dict(sorted(there.items()))
 
     async def all_led(self) -> list[Coordinator]:
@@ -143,24 +143,27 @@ class Coordinators:
 
     def id_of(self, producer_id: int) -> str | None:
         """The transactional id whose producer that is, if it is kept here."""
-        return next((name for each in self.here() if (name := each.transactions.id_of(producer_id)) is not None), None)
+        return next(
+            (name for each in self.local_coordinators() if (name := each.transactions.id_of(producer_id)) is not None),
+            None,
+        )
 
     async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
         """End what a producer has open in one partition: its transaction, in every partition; if none is known, there alone."""
         name = self.id_of(producer_id)
         if name is None:
-            await abort_hanging(self._topics.hosting.partition(topic, number), producer_id, epoch, self._world)
+            await abort_hanging(self._topics.hosting.partition(topic, number), producer_id, epoch, self._runtime)
         else:
-            await self.of(name).transactions.abort_in(producer_id, epoch, topic, number)
+            await self.coordinator_for(name).transactions.abort_in(producer_id, epoch, topic, number)
 
     async def end_commits(self, group: str, ends: Sequence[End]) -> None:
         """Count or drop what transactions commit for a group that is kept here."""
-        await (await self.reach(group)).pending_commits.end(ends)
+        await (await self.reach(group)).pending_commits.complete(ends)
 
     def owners_of(self, name: str) -> Owners | None:
         """Who says whose a name is; None: another node."""
         try:
-            return self.of(name).owners
+            return self.coordinator_for(name).owners
         except NotCoordinatorError:
             return None
 
@@ -176,7 +179,7 @@ class Coordinators:
     # -- upkeep ------------------------------------------------------------------------------------------------
 
     async def forget_unused(self, offsets_retention_ms: int) -> None:
-        for each in self.here():
+        for each in self.local_coordinators():
             try:
                 await _forget_unused(each, offsets_retention_ms)
             except (
@@ -188,13 +191,13 @@ class Coordinators:
 
     async def topic_made(self, topic: str) -> None:
         """A topic is there: it may match what members of consumer groups want to read."""
-        for each in self.here():
+        for each in self.local_coordinators():
             with _tolerant():
                 await each.groups.consumer.topic_changed(topic)
 
     async def topic_changed(self, topic: str) -> None:
         """A topic has more partitions, or is gone."""
-        for each in self.here():
+        for each in self.local_coordinators():
             with _tolerant():
                 await each.offsets.topic_changed(topic)
                 await each.snapshots.topic_changed(topic)

@@ -16,7 +16,7 @@ from braidlog.coordinator.offsets import Place
 from braidlog.coordinator.state_limits import NODE
 from braidlog.coordinator.transactions.markers import End, Failures, LocalMarkers
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 CALL: Final = "transaction-markers"
 HOLD_SECONDS: Final = 5.0
@@ -45,26 +45,26 @@ _Refused = tuple[Target, str, str]
 class RoutedMarkers:
     """A `MarkerWriter`."""
 
-    def __init__(self, local: LocalMarkers, routing: Routing, forwarding: Forwarding, world: World) -> None:
+    def __init__(self, local: LocalMarkers, routing: Routing, forwarding: Forwarding, runtime: Runtime) -> None:
         self._local = local
         self._routing = routing
         self._forwarding = forwarding
-        self._world = world
-        forwarding.answers[CALL] = self.answer
+        self._runtime = runtime
+        forwarding.answers[CALL] = self.handle_call
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
-        until = self._world.monotonic() + (HOLD_SECONDS if patient else 0)
+        until = self._runtime.monotonic() + (HOLD_SECONDS if patient else 0)
         pause = LOOK_SECONDS
         while True:
             failures = await self._write_once(ends)
             again = {target for target, error in failures.items() if self._may_pass(target, error)}
-            if not again or again != failures.keys() or self._world.monotonic() >= until:
+            if not again or again != failures.keys() or self._runtime.monotonic() >= until:
                 return failures
             ends = _only(ends, again)
-            await self._world.wakeup().wait(pause)
+            await self._runtime.wakeup().wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle_call(self, body: bytes) -> bytes:
         """What another node's coordinator asks of this one: to mark what it leads."""
         failures = await self._local.write(read_asked(body, list[End]))
         return msgspec.msgpack.encode([(target, *_in_words(error)) for target, error in failures.items()])
@@ -78,7 +78,7 @@ class RoutedMarkers:
             if node == self._routing.own_number or (node is not None and self._routing.is_live(node)):
                 by_node.setdefault(node, set()).add(target)
             elif node is not None:
-                failures[target] = _nobody(target)
+                failures[target] = _no_target(target)
         works = [self._write_at(node, _only(ends, there), failures) for node, there in by_node.items()]
         if by_node.keys() <= {self._routing.own_number}:
             for work in works:
@@ -145,7 +145,7 @@ def _only(ends: Iterable[End], targets: set[Target]) -> list[End]:
     return found
 
 
-def _nobody(target: Target) -> BrokerError:
+def _no_target(target: Target) -> BrokerError:
     if isinstance(target, str):
         return BrokerError(
             Reason.UNAVAILABLE, f"group {target!r} has no coordinator now: what was decided waits for it"

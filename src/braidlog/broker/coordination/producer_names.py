@@ -14,8 +14,8 @@ from braidlog.broker.forwarding import Call, Forwarding, read_asked
 from braidlog.coordinator.state_limits import NODE
 from braidlog.coordinator.transactions.named_producers import NamedProducer, current
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 
 CALL: Final = "named-producer"
 REMEMBERED_SECONDS: Final = 3600.0
@@ -31,12 +31,12 @@ class _Remembered(NamedTuple):
 class ProducerNames:
     """The use case."""
 
-    def __init__(self, coordinators: Coordinators, forwarding: Forwarding, world: World) -> None:
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding, runtime: Runtime) -> None:
         self._coordinators = coordinators
         self._forwarding = forwarding
-        self._world = world
-        forwarding.client_answers[CALL] = self.answer
-        self._turns = Turns(world)
+        self._runtime = runtime
+        forwarding.client_answers[CALL] = self.handle_call
+        self._turns = KeyedLock(runtime)
         self._remembered: dict[str, _Remembered] = {}
 
     async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
@@ -48,14 +48,14 @@ class ProducerNames:
         known = self._current(name, foreign_epoch)
         if known is not None and not self._turns.is_held(name):
             return known  # nearly always: no wait, so that requests stay in the order they came
-        async with self._turns.take(name):
+        async with self._turns.acquire(name):
             return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by, refusal)
 
     async def _resolve_here(self, name: str, foreign_epoch: int, by: str) -> NamedProducer:
         async with self._coordinators.settled_after(name) as coordinator:
             return await coordinator.named_producers.resolve(name, foreign_epoch, by=by)
 
-    async def answer(self, body: bytes, by: str) -> bytes:
+    async def handle_call(self, body: bytes, by: str) -> bytes:
         """What another node asks of this one."""
         name, foreign_epoch = read_asked(body, tuple[str, int])
         return msgspec.msgpack.encode(await self._resolve_here(name, foreign_epoch, by))
@@ -63,7 +63,7 @@ class ProducerNames:
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
         known = self._remembered.get(name)
         found = None if known is None else current(known.producer, name, foreign_epoch)
-        is_fresh = known is not None and self._world.monotonic() - known.at < REMEMBERED_SECONDS
+        is_fresh = known is not None and self._runtime.monotonic() - known.at < REMEMBERED_SECONDS
         return found if is_fresh else None
 
     async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: NotCoordinatorError) -> NamedProducer:
@@ -82,7 +82,7 @@ class ProducerNames:
             return known.producer  # old, and as good as any while nobody can be asked
         found = answer if isinstance(answer, NamedProducer) else msgspec.msgpack.decode(answer, type=NamedProducer)
         self._remembered.pop(name, None)
-        self._remembered[name] = _Remembered(found, self._world.monotonic())
+        self._remembered[name] = _Remembered(found, self._runtime.monotonic())
         if len(self._remembered) > REMEMBERED_MAX:
             del self._remembered[next(iter(self._remembered))]
         return found

@@ -28,7 +28,7 @@ class StreamSnapshots:
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
         self._forwarding = forwarding
-        forwarding.client_answers[CALL] = self.answer
+        forwarding.client_answers[CALL] = self.handle_call
 
     async def find(self, stream: StreamName) -> Snapshot | None:
         return await self._ask(Asked(stream), NODE)
@@ -36,7 +36,7 @@ class StreamSnapshots:
     async def save(self, stream: StreamName, snapshot: Snapshot, *, by: str = NODE) -> None:
         await self._ask(Asked(stream, snapshot), by)
 
-    async def answer(self, body: bytes, by: str) -> bytes:
+    async def handle_call(self, body: bytes, by: str) -> bytes:
         """What another node asks of this one."""
         return msgspec.msgpack.encode(await self._here(read_asked(body, Asked), by))
 

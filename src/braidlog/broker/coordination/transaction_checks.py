@@ -21,14 +21,14 @@ class TransactionChecks:
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
         self._forwarding = forwarding
-        forwarding.answers[CALL] = self.answer
+        forwarding.answers[CALL] = self.handle_call
 
-    async def ask(self, question: Question) -> Verified:
+    async def verify(self, question: Question) -> Verified:
         """Raises if it does not write there, or if nobody can say."""
         # To ask twice changes nothing more.
         return await self._forwarding.at_owner(CALL, question, Verified, lambda: self._here(question))
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle_call(self, body: bytes) -> bytes:
         """What another node asks of this one."""
         return msgspec.msgpack.encode(await self._here(read_asked(body, Question)))
 

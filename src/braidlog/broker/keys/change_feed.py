@@ -18,7 +18,7 @@ from braidlog.kv.engine.store import Mutation
 from braidlog.kv.feed.feed_records import Batch, FeedQueue, MutationColumns, sequence_in
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.internal.system_topic import append_published, read_published
 from braidlog.partition.partition import Partition
@@ -75,7 +75,7 @@ class Feed:
 
     def __init__(
         self,
-        world: World,
+        runtime: Runtime,
         partition: Partition | None,
         *,
         linger_seconds: float,
@@ -83,7 +83,7 @@ class Feed:
         pending_bytes_max: int | None = None,
     ) -> None:
         """`pending_bytes_max`: the feed becomes stale rather than keep more; None: callers wait for space."""
-        self._world = world
+        self._runtime = runtime
         self.partition = partition
         """None: the topic is made with the first change."""
         self._linger_seconds = linger_seconds
@@ -124,9 +124,9 @@ class Feed:
         if self._queue.count >= self._wakes_at:
             self.wake()
         if self._is_bounded and self.is_behind:
-            self.began_anew()
+            self.restarted()
 
-    def began_anew(self) -> None:
+    def restarted(self) -> None:
         """What waits is void, or too much: the source is read again."""
         self._queue = FeedQueue()
         self.is_stale = True
@@ -163,7 +163,7 @@ class Feed:
         while not reached():
             if (fault := self.fault or self._refused) is not None:
                 raise fault.again()
-            wakeup = self._world.wakeup()
+            wakeup = self._runtime.wakeup()
             self._waiting[wakeup] = None
             self.wake()
             try:
@@ -205,7 +205,7 @@ class Feed:
         except (BrokerError, StorageFault) as error:
             self._refused = source.refuse(error)
             self._wake_waiting()
-            await self._world.wakeup().wait(RETRY_SECONDS)
+            await self._runtime.wakeup().wait(RETRY_SECONDS)
             return
         if self._refused is not None:
             self._refused = None
@@ -213,7 +213,7 @@ class Feed:
 
     async def _rest(self, seconds: float, *, changes: int) -> None:
         """Wait until a caller waits for the feed, or so many changes do, but not for longer."""
-        self._idle, self._wakes_at = self._world.wakeup(), changes
+        self._idle, self._wakes_at = self._runtime.wakeup(), changes
         try:
             await self._idle.wait(seconds)
         finally:
@@ -249,19 +249,19 @@ class Feed:
         size = 0
         while self._begun:
             if size >= TURN_BYTES:
-                await self._world.wakeup().wait(0)
+                await self._runtime.wakeup().wait(0)
                 size = 0
             partition = await source.partition()
             if self.partition is None:
                 self.partition = partition
                 self._wake_waiting()
             batch, last = self._begun[0]
-            self._end = append_published(partition, batch, self._world)
+            self._end = append_published(partition, batch, self._runtime)
             self._begun.popleft()
             self._appended = last
             size += len(batch)
         if self._appended is not None:
-            await (await source.partition()).made_durable(self._end, self._world)
+            await (await source.partition()).wait_durable(self._end, self._runtime)
             self.sequence, self._appended = self._appended, None
 
     async def publish(self, source: Source, batches: Iterable[Batch], upto: int) -> None:

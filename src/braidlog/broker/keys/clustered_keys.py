@@ -13,14 +13,14 @@ import msgspec
 
 from braidlog.broker.keys.change_feed import SETTINGS as FEED_SETTINGS
 from braidlog.broker.keys.feed_sources import LogFeeds
-from braidlog.broker.keys.slot_service import Send, Slots
+from braidlog.broker.keys.slot_service import Send, SlotService
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, SLOTS
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.key_log import TailFolder
 
@@ -48,14 +48,14 @@ def _flushing(settings: KeyValueSettings) -> dict[str, Any]:
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class Around(NamedTuple):
+class KeyServiceContext(NamedTuple):
     """The node of a cluster around its slots."""
 
     node: bytes
     """By which its stamps are told from those of others."""
     routing: Routing
     tails: TailFolder
-    world: World
+    runtime: Runtime
     spawn: Spawn
     send: Send | None = None
     """Carries what was cut here to its leader."""
@@ -66,38 +66,38 @@ class ClusteredKeys:
 
     def __init__(
         self,
-        around: Around,
+        around: KeyServiceContext,
         settings: KeyValueSettings,
         topics: Topics,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._routing = around.routing
-        self._world = around.world
+        self._runtime = around.runtime
         self._flushing = _flushing(settings)
-        self._turns = Turns(around.world)
-        self._began = around.world.monotonic()
-        self.slots = Slots(
-            around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
+        self._turns = KeyedLock(around.runtime)
+        self._began = around.runtime.monotonic()
+        self.slots = SlotService(
+            around.runtime, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
         )
-        self.feeds = LogFeeds(self.slots, settings, around.world, around.spawn)
+        self.feeds = LogFeeds(self.slots, settings, around.runtime, around.spawn)
         self._send = around.send
-        self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
+        self.listeners = {LOG_TOPIC: self.slots.on_leadership_change, FEED_TOPIC: self.feeds.on_leadership_change}
 
     @property
-    def is_begun(self) -> bool:
+    def is_created(self) -> bool:
         return self._routing.has_slots
 
     async def ensure_slots(self) -> None:
         """Make the slots, on the nodes that are live, unless the metadata has them."""
-        async with self._turns.take(_TURN):
-            if not self.is_begun:
+        async with self._turns.acquire(_TURN):
+            if not self.is_created:
                 await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, log_settings(self._settings))
                 for _ in range(MADE_TIMES_MAX):
                     await self._topics.served(LOG_TOPIC)
                 log.info("keys are in %d slots on nodes %s", SLOTS, self._routing.numbers)
 
-    async def tend(self) -> None:
+    async def run_maintenance(self) -> None:
         """Make what is to be made, send what was cut. Every now and then."""
         try:
             await self._tend()
@@ -107,7 +107,7 @@ class ClusteredKeys:
             log.error("slots of keys are tended later: %s", fault)  # noqa: TRY400 - the fault says where
 
     async def _tend(self) -> None:
-        if not self.is_begun:
+        if not self.is_created:
             await self._begin_in_time()
             return
         if self._send is not None:
@@ -116,18 +116,20 @@ class ClusteredKeys:
             known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
             if known is not None and known.settings.altered(self._flushing) != known.settings:
                 await self._topics.alter_internal(LOG_TOPIC, self._flushing)
-        if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
+        if self._settings.feed and any(
+            each.is_leader and each.slot.applied for each in self.slots.local_logs().values()
+        ):
             await self._make_feed()
 
     async def _begin_in_time(self) -> None:
         if self._routing.controller != self._routing.own_number:
             return
         nodes = sum(map(self._routing.is_live, self._routing.numbers))
-        if nodes >= ENOUGH_NODES or self._world.monotonic() - self._began > WAIT_SECONDS:
+        if nodes >= ENOUGH_NODES or self._runtime.monotonic() - self._began > WAIT_SECONDS:
             await self.ensure_slots()
 
     async def _make_feed(self) -> None:
         """With the first change that it can tell of."""
         if self._topics.hosting.find(FEED_TOPIC) is None:
-            async with self._turns.take(_TURN):
+            async with self._turns.acquire(_TURN):
                 await self._topics.create_internal(FEED_TOPIC, self._routing.key_logs, FEED_SETTINGS)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from braidlog.broker.keys.change_feed import PENDING_BYTES_MAX, SETTINGS, Feed, Source, keys_published, last_sequence
-from braidlog.broker.keys.slot_service import Slots
+from braidlog.broker.keys.slot_service import SlotService
 from braidlog.broker.topics import Topics
 from braidlog.kv.engine.keyspace import Image
 from braidlog.kv.engine.settings import KeyValueSettings
@@ -22,9 +22,9 @@ from braidlog.kv.replicated import checkpoints
 from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS
 from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.key_log import ReplicatedSlot
+from braidlog.partition.key_log import KeyLog
 from braidlog.partition.partition import Partition
 
 log = logging.getLogger("braidlog.kv")
@@ -48,7 +48,7 @@ class StoreSource(Source):
                 "they do not belong together"
             )
         if store.snapshot is not None and feed.sequence < store.snapshot.sequence:
-            feed.began_anew()  # it was off for a while, or is new: the log lacks what was changed meanwhile
+            feed.restarted()  # it was off for a while, or is new: the log lacks what was changed meanwhile
 
     async def partition(self) -> Partition:
         return await self._topics.publish(FEED_TOPIC, SETTINGS)
@@ -81,7 +81,7 @@ class StoreSource(Source):
 
     def resume(self) -> None:
         log.warning("there is room on the disk again: the key-value store takes mutations")
-        self._store.go_on()
+        self._store.resume_writes()
 
     def stop(self, fault: StorageFault) -> None:
         self._store.stop(fault)
@@ -90,12 +90,12 @@ class StoreSource(Source):
 class LogSource(Source):
     """A log of slots, while this node leads the feed's partition in one epoch."""
 
-    def __init__(self, partition: Partition, slots: Slots, world: World) -> None:
+    def __init__(self, partition: Partition, slots: SlotService, runtime: Runtime) -> None:
         self._partition = partition
         self._epoch = partition.leader_epoch
         self._slots = slots
-        self._world = world
-        self._held: tuple[Partition, ReplicatedSlot] | None = None
+        self._runtime = runtime
+        self._held: tuple[Partition, KeyLog] | None = None
 
     @property
     def sequence(self) -> int:
@@ -120,13 +120,13 @@ class LogSource(Source):
 
     def _is_current(self, feed: Feed) -> bool:
         if self._slots.held(self._partition.number) is not self._held:
-            feed.began_anew()  # the log is gone, or was opened again
+            feed.restarted()  # the log is gone, or was opened again
         return self.is_led and not feed.is_stale
 
     async def publish_past(self, feed: Feed) -> None:
         """From the log, by a state that is made of it beside the one that the node has."""
         while self.is_led and ((held := self._slots.held(self._partition.number)) is None or not held[1].is_whole):
-            await self._world.wakeup().wait(AGAIN_SECONDS)
+            await self._runtime.wakeup().wait(AGAIN_SECONDS)
         if not self.is_led or held is None:
             return
         self._held, (source, slot) = held, held
@@ -146,16 +146,16 @@ class LogSource(Source):
                 checkpoints.apply(shadow, origin.offset, row)
             if not lacks:
                 await feed.publish(self, past.batches(PENDING_BYTES_MAX), min(shadow.applied, end))
-            await self._world.wakeup().wait(0)
+            await self._runtime.wakeup().wait(0)
         if shadow.applied < end:
-            feed.began_anew()  # the log was trimmed meanwhile: once more, from there
+            feed.restarted()  # the log was trimmed meanwhile: once more, from there
         elif lacks:
             image, stamp, now_ms = shadow.keyspace.take_image(), shadow.clock.stamp.pack(), shadow.clock.wall_ms
             gone = _gone(self._partition, image)
             await feed.publish(self, state_batches(image, gone, sequence=end, stamp=stamp, now_ms=now_ms), end)
 
     async def _until_changed(self, source: Partition) -> None:
-        wakeup = self._world.wakeup()
+        wakeup = self._runtime.wakeup()
         source.watch(wakeup)
         try:
             await wakeup.wait(AGAIN_SECONDS)
@@ -174,14 +174,14 @@ def _gone(partition: Partition | None, image: Image) -> list[bytes]:
 class LogFeeds:
     """The feeds that this node leads."""
 
-    def __init__(self, slots: Slots, settings: KeyValueSettings, world: World, spawn: Spawn) -> None:
+    def __init__(self, slots: SlotService, settings: KeyValueSettings, runtime: Runtime, spawn: Spawn) -> None:
         self._slots = slots
         self._linger_seconds = settings.feed_linger_ms / 1000
-        self._world = world
+        self._runtime = runtime
         self._spawn = spawn
         self._feeds: dict[int, tuple[Feed, LogSource]] = {}
 
-    def led_anew(self, partition: Partition) -> None:
+    def on_leadership_change(self, partition: Partition) -> None:
         """A partition of `FEED_TOPIC` has another leader, or the same in another epoch."""
         number, held = partition.number, self._slots.held(partition.number)
         former = self._feeds.pop(number, None)
@@ -190,9 +190,9 @@ class LogFeeds:
         if former is not None:
             former[0].wake()  # its source is led no more
         if partition.role is Role.LEADER and not partition.is_gone:
-            source = LogSource(partition, self._slots, self._world)
+            source = LogSource(partition, self._slots, self._runtime)
             feed = Feed(
-                self._world,
+                self._runtime,
                 partition,
                 linger_seconds=self._linger_seconds,
                 is_stale=True,

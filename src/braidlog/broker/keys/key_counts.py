@@ -25,7 +25,7 @@ class KeyCounts:
         self._keyvalue = keyvalue
         self._routing = routing
         self._forwarding = forwarding
-        forwarding.answers[CALL] = self.answer
+        forwarding.answers[CALL] = self.handle_call
 
     async def gathered(self) -> Stats:
         """Of all nodes. How long it has been up is told of one."""
@@ -44,7 +44,7 @@ class KeyCounts:
         except msgspec.MsgspecError as error:
             raise BrokerError(Reason.UNAVAILABLE, f"its answer is none: {error}") from None
 
-    async def answer(self, _: bytes) -> bytes:
+    async def handle_call(self, _: bytes) -> bytes:
         """What another node asks of this one."""
         return msgspec.msgpack.encode(self._keyvalue.stats())
 

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from braidlog.broker.keys.change_feed import Feed
-from braidlog.broker.keys.clustered_keys import Around, ClusteredKeys
+from braidlog.broker.keys.clustered_keys import ClusteredKeys, KeyServiceContext
 from braidlog.broker.keys.feed_sources import StoreSource
-from braidlog.broker.keys.slot_service import Slots
+from braidlog.broker.keys.slot_service import SlotService
 from braidlog.broker.keys.slot_stats import memory_of, stats_of, stats_of_slots
 from braidlog.broker.topics import Topics
 from braidlog.kv.engine import operations as operations  # noqa: PLC0414 - the words in which this service is asked
@@ -34,8 +34,8 @@ from braidlog.kv.wal import snapshot as snapshots
 from braidlog.kv.wal.local_store import LocalStore, Snapshotting
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import Flush
 
 R = TypeVar("R")
@@ -57,21 +57,21 @@ class KeyValue:
         open_store: Callable[[Watcher | None], LocalStore],
         settings: KeyValueSettings,
         topics: Topics,
-        world: World,
+        runtime: Runtime,
         *,
         resident: Callable[[], int] = lambda: 0,
     ) -> None:
         self._open_store = open_store
-        self._world = world
+        self._runtime = runtime
         self._topics = topics
         self._resident = resident
-        self._turns = Turns(world)
+        self._turns = KeyedLock(runtime)
         self._store: LocalStore | None = None
         self._fault: StorageFault | None = None
         self._feed: Feed | None = None
         self._source: StoreSource | None = None
-        self._opened_at = world.monotonic()
-        self._steady = SteadyClock(world)
+        self._opened_at = runtime.monotonic()
+        self._steady = SteadyClock(runtime)
         self.settings = settings
         self.clustered: ClusteredKeys | None = None
         """On a node of a cluster: its slots."""
@@ -94,7 +94,7 @@ class KeyValue:
             self._fault = StorageFault(f"the key-value store is offline: {fault}")
             raise
         self._store = store
-        self._steady = SteadyClock(self._world, not_before_ms=store.clock.wall_ms)
+        self._steady = SteadyClock(self._runtime, not_before_ms=store.clock.wall_ms)
 
     def _open_feed(self) -> Feed:
         """Open the feed before the store: recovery passes new changes to it."""
@@ -102,7 +102,7 @@ class KeyValue:
         if self.settings.flush is not Flush.ACK:  # each round also syncs the store's log
             linger_ms = max(linger_ms, self.settings.flush_interval_ms)
         partition = None if hosting.find(FEED_TOPIC) is None else hosting.partition(FEED_TOPIC, 0)
-        return Feed(self._world, partition, linger_seconds=linger_ms / 1000)
+        return Feed(self._runtime, partition, linger_seconds=linger_ms / 1000)
 
     def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """The tasks that the store needs as long as it is open, by name."""
@@ -117,20 +117,20 @@ class KeyValue:
             raise BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
         return self._store
 
-    def take_part(self, around: Around) -> ClusteredKeys:
+    def join_cluster(self, around: KeyServiceContext) -> ClusteredKeys:
         """This node is one of a cluster."""
         self.clustered = ClusteredKeys(around, self.settings, self._topics)
         return self.clustered
 
     @property
-    def slots(self) -> Slots | None:
+    def slots(self) -> SlotService | None:
         """Return the slots of a node of a cluster."""
         return None if self.clustered is None else self.clustered.slots
 
     def keyspaces(self) -> list[Keyspace]:
         """What this node has of all keys, led or not."""
         if self.slots is not None:
-            return [each.slot.keyspace for each in self.slots.here().values()]
+            return [each.slot.keyspace for each in self.slots.local_logs().values()]
         return [self.store.keyspace]
 
     @property
@@ -166,7 +166,7 @@ class KeyValue:
             raise _no_room(self.no_room)
         clustered = self.clustered
         if clustered is not None:
-            if not clustered.is_begun:
+            if not clustered.is_created:
                 await clustered.ensure_slots()
             return await clustered.slots.execute(operation, level)
         store = self._store or self.store
@@ -191,7 +191,7 @@ class KeyValue:
     async def _execute_columns(self, columns: Columns, level: Level) -> Results:
         clustered = self.clustered
         if clustered is not None:
-            if not clustered.is_begun:
+            if not clustered.is_created:
                 await clustered.ensure_slots()
             return await clustered.slots.execute_columns(columns, level)
         store = self._store or self.store
@@ -206,7 +206,7 @@ class KeyValue:
         """Some names of keys. Those that are in slots are asked for slot by slot."""
         clustered = self.clustered
         if clustered is not None:
-            if not clustered.is_begun:
+            if not clustered.is_created:
                 await clustered.ensure_slots()
             return await clustered.slots.scan(asked, level)
         return scan(self.store.keyspace, asked, self.now_ms()) if not asked.slot else Scanned([], 0, b"")
@@ -263,7 +263,7 @@ class KeyValue:
             count += gone
             await self._wait_durable(store, store.sequence)
         while store.keyspace.settle(SETTLE_KEYS):
-            await self._world.wakeup().wait(0)
+            await self._runtime.wakeup().wait(0)
         return count
 
     async def maybe_snapshot(self) -> SnapshotDone | None:
@@ -280,18 +280,18 @@ class KeyValue:
         """Take a snapshot of the store as it is now, and let go of the log that it replaces. Of slots: of those led here."""
         if self.slots is not None:
             return await self.slots.snapshot()
-        async with self._turns.take(_SNAPSHOT):
-            store, world = self.store, self._world
+        async with self._turns.acquire(_SNAPSHOT):
+            store, runtime = self.store, self._runtime
             store.check_whole()
-            upto = store.wal.request_roll(world.now_ms())
-            await world.blocking(lambda: store.wal.sync(upto))
-            taking = store.begin_snapshot(world.now_ms())
+            upto = store.wal.request_roll(runtime.now_ms())
+            await runtime.blocking(lambda: store.wal.sync(upto))
+            taking = store.begin_snapshot(runtime.now_ms())
             keys, size = len(taking.image.data), None
             try:
                 size = await self._write(store, taking)
             finally:
                 store.end_snapshot(taking, size)
-            freed = await world.blocking(store.remove_older)
+            freed = await runtime.blocking(store.remove_older)
         return SnapshotDone(taking.head.sequence, keys, size, taking.head.taken_ms, freed)
 
     async def _write(self, store: LocalStore, taking: Snapshotting) -> int:
@@ -299,15 +299,15 @@ class KeyValue:
 
         Were it named before that, the feed could lack mutations that no log tells of any more.
         """
-        world = self._world
-        writer = await world.blocking(lambda: store.writer(taking.head))
+        runtime = self._runtime
+        writer = await runtime.blocking(lambda: store.writer(taking.head))
         try:
             await self._write_blocks(writer, taking)
-            await world.blocking(writer.seal)
+            await runtime.blocking(writer.seal)
             await store.wal.durable(taking.head.sequence)
             if self._feed is not None:
                 await self._feed.reach(taking.head.sequence)
-            await world.blocking(writer.publish)
+            await runtime.blocking(writer.publish)
         except BaseException:
             with contextlib.suppress(StorageFault):
                 writer.abandon()
@@ -315,18 +315,18 @@ class KeyValue:
         return writer.size
 
     async def _write_blocks(self, writer: snapshots.SnapshotWriter, taking: Snapshotting) -> None:
-        world = self._world
+        runtime = self._runtime
         blocks: list[bytes] = []
         size = 0
-        began = world.monotonic()
+        began = runtime.monotonic()
         for block in snapshots.slices(taking.image):
             blocks.append(block)
             size += len(block)
-            if size >= WRITE_BYTES or world.monotonic() - began >= SLICE_SECONDS:
+            if size >= WRITE_BYTES or runtime.monotonic() - began >= SLICE_SECONDS:
                 data, blocks, size = b"".join(blocks), [], 0
-                await world.blocking(lambda data=data: writer.write(data))  # type: ignore[misc]
-                began = world.monotonic()
-        await world.blocking(lambda: writer.write(b"".join(blocks)))
+                await runtime.blocking(lambda data=data: writer.write(data))  # type: ignore[misc]
+                began = runtime.monotonic()
+        await runtime.blocking(lambda: writer.write(b"".join(blocks)))
 
     # -- figures ---------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class KeyValue:
 
     def stats(self) -> Stats:
         """Of this node; in a cluster each has its own."""
-        uptime_seconds = int(self._world.monotonic() - self._opened_at)
+        uptime_seconds = int(self._runtime.monotonic() - self._opened_at)
         if self.clustered is not None:
             told = self.clustered.feeds.sequence
             return stats_of_slots(self.clustered.slots, uptime_seconds=uptime_seconds, feed_sequence=told)

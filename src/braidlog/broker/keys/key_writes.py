@@ -16,10 +16,10 @@ from braidlog.kv.engine.operations import Level
 from braidlog.kv.replicated.log_records import RecordBatch
 from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
-from braidlog.model.runtime.runtime import FlushSettings, Syncable, World
+from braidlog.model.runtime.runtime import FlushSettings, Runtime, Syncable
 from braidlog.partition.key_log import NOT_DONE, REACHES
 from braidlog.partition.partition import Acknowledgement, Partition, settled_together
-from braidlog.partition.replica_runner import Produced, ReplicatedPartition
+from braidlog.partition.replica_runner import Produced, ReplicaRunner
 from braidlog.replication.messages import ReadIndex
 
 SEVERAL_BYTES: Final = 1024 * 1024
@@ -71,11 +71,11 @@ class WrittenLogs:
 class LogWriter:
     """A `SlotWriter`: into a partition that is led here."""
 
-    def __init__(self, partition: Partition, written: WrittenLogs, world: World) -> None:
+    def __init__(self, partition: Partition, written: WrittenLogs, runtime: Runtime) -> None:
         self._partition = partition
         self._written = written
-        self._world = world
-        self._sole: ReplicatedPartition | None = None
+        self._runtime = runtime
+        self._sole: ReplicaRunner | None = None
         self.asked = Acknowledgement()
         """By which what was written last is waited for, where there are other replicas."""
 
@@ -99,7 +99,7 @@ class LogWriter:
 
     def _sealed(self, batch: RecordBatch) -> Produced:
         sealed = batch.seal()
-        return Produced(sealed.data, [sealed.header], self._world.now_ms(), own=True)
+        return Produced(sealed.data, [sealed.header], self._runtime.now_ms(), own=True)
 
 
 class _Awaited(NamedTuple):
@@ -151,38 +151,38 @@ class Burst:
                 self._uncommitted.append((partition, end, partition.leader_epoch, rows, wrote))
             return
         if reads:
-            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+            asked = partition.submit(lambda token: ReadIndex(token, REACHES[level]))
             self._awaited.append(_Awaited(partition, asked, rows, wrote))
         if wrote:
             self._awaited.append(_Awaited(partition, writer.asked, rows, wrote))
 
-    async def settle(self, written: WrittenLogs, world: World, seconds: float) -> None:
+    async def settle(self, written: WrittenLogs, runtime: Runtime, seconds: float) -> None:
         """Return when all that is waited for has come true; what has not come true in time is refused."""
         if self._uncommitted:
-            await world.durable(written, written.end_burst())
+            await runtime.durable(written, written.end_burst())
             for partition, end, epoch, rows, wrote in self._uncommitted:
                 is_committed = partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
                 if not is_committed:  # others replicate it by now, or the disk has failed
                     self._awaited.append(_Awaited(partition, partition.committed_later(end, epoch), rows, wrote))
         elif written.unsynced_bytes:
-            world.appended(written)
+            runtime.appended(written)
         if self._awaited:
             try:
-                await settled_together([each.asked for each in self._awaited], world, seconds)
+                await settled_together([each.asked for each in self._awaited], runtime, seconds)
             finally:
-                self._conclude()
+                self._collect_results()
 
-    def _conclude(self) -> None:
+    def _collect_results(self) -> None:
         """Nothing is waited for any longer: what has not come true is no result."""
         for partition, asked, rows, wrote in self._awaited:
             try:
-                partition.conclude(asked)
+                partition.result_or_raise(asked)
             except BrokerError as error:
                 unsure = [row for row in rows if self.waits(row)]
-                self.refuse(unsure, not_true(partition, error, wrote=wrote))
+                self.refuse(unsure, not_committed(partition, error, wrote=wrote))
 
 
-def not_true(partition: Partition, error: BrokerError, *, wrote: bool) -> BrokerError:
+def not_committed(partition: Partition, error: BrokerError, *, wrote: bool) -> BrokerError:
     """Return what is said of what has not come true."""
     if wrote:
         # It is in the log here, and may be committed yet: a caller that asks again may do it twice.

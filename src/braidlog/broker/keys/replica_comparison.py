@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from braidlog.broker.keys.slot_service import Slots
+from braidlog.broker.keys.slot_service import SlotService
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, unpack_stamp
-from braidlog.kv.replicated.anti_entropy import Ask, Comparison, LeafTold, Repaired, Reply, SlotTree, Unknown
+from braidlog.kv.replicated.anti_entropy import Ask, Comparison, LeafState, Repaired, Reply, SlotTree, Unknown
 from braidlog.model.errors import BrokerError, ProtocolError
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.key_log import ReplicatedSlot
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.key_log import KeyLog
 
 log = logging.getLogger("braidlog.kv")
 
@@ -30,19 +30,19 @@ AskLeader = Callable[[int, Ask], Awaitable[Reply]]
 """To the leader of a log; `BrokerError`: it cannot be asked now."""
 
 
-class SlotComparing:
+class ReplicaComparison:
     """Of one node: `answer` as the leader of a log, `compare` as its follower."""
 
-    def __init__(self, slots: Callable[[], Slots | None], world: World) -> None:
+    def __init__(self, slots: Callable[[], SlotService | None], runtime: Runtime) -> None:
         self._slots = slots
-        self._world = world
-        self._trees: dict[int, tuple[ReplicatedSlot, int, SlotTree]] = {}
+        self._runtime = runtime
+        self._trees: dict[int, tuple[KeyLog, int, SlotTree]] = {}
         self.compared = 0
         """Comparisons that came to an end: alike, or put right."""
         self.put_right = 0
         """Keys that were another, missing, or should not have been there."""
 
-    async def _tree(self, slot: ReplicatedSlot) -> SlotTree:
+    async def _tree(self, slot: KeyLog) -> SlotTree:
         """As of now; made with the first comparison, and anew with each new state."""
         kept = self._trees.get(slot.number)
         if kept is None or kept[0] is not slot or kept[1] != slot.made_anew:
@@ -50,7 +50,7 @@ class SlotComparing:
             slot.slot.listeners.append(tree)
             kept = self._trees[slot.number] = slot, slot.made_anew, tree
         while kept[2].tree.update(KEYS_PER_TURN):
-            await self._world.wakeup().wait(0)
+            await self._runtime.wakeup().wait(0)
         return kept[2]
 
     # -- as a leader -------------------------------------------------------------------------------------------
@@ -61,18 +61,18 @@ class SlotComparing:
         if slot is None or not _leads_in(slot, ask.epoch):
             return Unknown(ask)
         tree = await self._tree(slot)
-        return tree.answer(ask) if _leads_in(slot, ask.epoch) and tree.slot is slot.slot else Unknown(ask)
+        return tree.respond(ask) if _leads_in(slot, ask.epoch) and tree.slot is slot.slot else Unknown(ask)
 
-    def _here(self, number: int) -> ReplicatedSlot | None:
+    def _here(self, number: int) -> KeyLog | None:
         slots = self._slots()
-        return None if slots is None else slots.here().get(number)
+        return None if slots is None else slots.local_logs().get(number)
 
     # -- as a follower -----------------------------------------------------------------------------------------
 
     async def compare_all(self, ask: AskLeader) -> None:
         """Every log that is followed here, one after the other. Called every `COMPARE_SECONDS`."""
         slots = self._slots()
-        for number in [] if slots is None else list(slots.here()):
+        for number in [] if slots is None else list(slots.local_logs()):
             await self.compare(number, ask)
 
     async def compare(self, number: int, ask: AskLeader) -> list[Repaired]:
@@ -83,57 +83,57 @@ class SlotComparing:
         state = slot.slot, slot.epoch
         repaired: list[Repaired] = []
         try:
-            asks, until = deque(comparison.begin()), float("inf")
-            while asks and (slot.slot, slot.epoch) == state and self._world.monotonic() < until:
+            asks, until = deque(comparison.restart()), float("inf")
+            while asks and (slot.slot, slot.epoch) == state and self._runtime.monotonic() < until:
                 question = asks.popleft()
                 if slot.hold_at is None and (held := comparison.holds_at) is not None:
-                    slot.hold_at, until = held, self._world.monotonic() + HOLD_SECONDS_MAX
+                    slot.hold_at, until = held, self._runtime.monotonic() + HOLD_SECONDS_MAX
                 reply = await ask(number, question)
                 if (slot.slot, slot.epoch) != state:
                     break
                 self._check_clock(slot, reply)
-                asks.extend(comparison.take(reply))
+                asks.extend(comparison.handle_reply(reply))
             if not asks:
-                repaired = await self._put_right(slot, comparison)
+                repaired = await self._repair(slot, comparison)
                 self.compared += 1
         except (BrokerError, ProtocolError) as error:
             log.warning("log %d of keys could not be compared with its leader's: %s", number, error)
         finally:
-            self._let_go_on(slot, comparison)
+            self._resume_applying(slot, comparison)
         self._tell(number, comparison, repaired)
         return repaired
 
-    def _check_clock(self, slot: ReplicatedSlot, reply: Reply) -> None:
+    def _check_clock(self, slot: KeyLog, reply: Reply) -> None:
         """A peer whose clock is far ahead is refused here as everywhere; what is committed in the log is not."""
-        if isinstance(reply, LeafTold):
+        if isinstance(reply, LeafState):
             latest = max((unpack_stamp(each.stamp).wall_ms for each in reply.keys), default=0)
-            if latest > max(self._world.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
+            if latest > max(self._runtime.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
                 raise ProtocolError(
                     f"the leader of log {slot.number} tells of a key that is changed more than a minute from now"
                 )
 
-    async def _put_right(self, slot: ReplicatedSlot, comparison: Comparison) -> list[Repaired]:
+    async def _repair(self, slot: KeyLog, comparison: Comparison) -> list[Repaired]:
         """Leaf by leaf, each when as much is applied as the leader had then; what takes too long is left to the next time."""
-        until, state = self._world.monotonic() + HOLD_SECONDS_MAX, (slot.slot, slot.epoch)
+        until, state = self._runtime.monotonic() + HOLD_SECONDS_MAX, (slot.slot, slot.epoch)
         repaired = comparison.due()
         while (at := comparison.received_at) is not None and (slot.slot, slot.epoch) == state:
-            if self._world.monotonic() >= until:
+            if self._runtime.monotonic() >= until:
                 break
             slot.hold_at = at
             self._resume(slot)
-            await self._world.wakeup().wait(LOOK_SECONDS if slot.slot.applied < at else 0)
+            await self._runtime.wakeup().wait(LOOK_SECONDS if slot.slot.applied < at else 0)
             repaired += comparison.due()
         return repaired
 
-    def _let_go_on(self, slot: ReplicatedSlot, comparison: Comparison) -> None:
+    def _resume_applying(self, slot: KeyLog, comparison: Comparison) -> None:
         comparison.give_up()
         slot.hold_at = None
         self._resume(slot)
 
-    def _resume(self, slot: ReplicatedSlot) -> None:
+    def _resume(self, slot: KeyLog) -> None:
         slots = self._slots()
         if slots is not None:
-            slots.go_on(slot.number)
+            slots.resume_applying(slot.number)
 
     def _tell(self, number: int, comparison: Comparison, repaired: list[Repaired]) -> None:
         slots = self._slots()
@@ -149,5 +149,5 @@ class SlotComparing:
             )  # fmt: skip
 
 
-def _leads_in(slot: ReplicatedSlot, epoch: int) -> bool:
+def _leads_in(slot: KeyLog, epoch: int) -> bool:
     return slot.is_leader and slot.epoch == epoch

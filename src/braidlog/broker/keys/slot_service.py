@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from braidlog.broker.keys.key_writes import Burst, LogWriter, WrittenLogs, led_elsewhere, not_true
+from braidlog.broker.keys.key_writes import Burst, LogWriter, WrittenLogs, led_elsewhere, not_committed
 from braidlog.kv.engine import operations as o
 from braidlog.kv.engine.hybrid_clock import HybridClock
 from braidlog.kv.engine.key_scan import Scan, Scanned, scan
@@ -21,15 +21,15 @@ from braidlog.kv.engine.operations import Level
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.replicated.log_columns import execute_rows, look_at_rows
 from braidlog.kv.replicated.log_kernel import read_rows
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import SlotRecord
 from braidlog.kv.replicated.salvage import Verdict
 from braidlog.kv.replicated.salvage_files import Tail, forget_tail, kept_tails
 from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of, slots_in
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.key_log import REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.key_log import REACHES, KeyLog, Performed, TailFolder
 from braidlog.partition.partition import Partition
 from braidlog.replication.messages import ReadIndex
 
@@ -46,12 +46,12 @@ Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
-class Slots:
+class SlotService:
     """The use case. A partition of the slots' log is attached when it is opened here."""
 
     def __init__(
         self,
-        world: World,
+        runtime: Runtime,
         node: bytes,
         settings: KeyValueSettings,
         tails: TailFolder,
@@ -60,13 +60,13 @@ class Slots:
         logs: Callable[[], int] = lambda: KEY_LOGS,
     ) -> None:
         """`logs` returns how many logs the slots are divided among."""
-        self._world = world
+        self._runtime = runtime
         self._settings = settings
         self._tails = tails
         self._spawn = spawn
         self._logs = logs
-        self._steady = SteadyClock(world)
-        self._held: dict[int, tuple[Partition, ReplicatedSlot]] = {}
+        self._steady = SteadyClock(runtime)
+        self._held: dict[int, tuple[Partition, KeyLog]] = {}
         self._writers: dict[int, LogWriter] = {}
         self._written = WrittenLogs(settings)
         self._following: set[int] = set()
@@ -84,7 +84,7 @@ class Slots:
         self.left: list[Tail] = []
         """Kept tails that a person has to decide about."""
 
-    def led_anew(self, partition: Partition) -> None:
+    def on_leadership_change(self, partition: Partition) -> None:
         """A partition of `LOG_TOPIC` was opened here, has another leader, or is gone."""
         held = self._held.get(partition.number)
         if partition.is_gone:
@@ -96,18 +96,18 @@ class Slots:
     def attach(self, partition: Partition) -> None:
         """This node holds a log from now on: its state is made from what is committed."""
 
-        writer = LogWriter(partition, self._written, self._world)
-        slot = ReplicatedSlot(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
+        writer = LogWriter(partition, self._written, self._runtime)
+        slot = KeyLog(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
         self._held[partition.number] = partition, slot
         self._writers[partition.number] = writer
         partition.followed = partial(self._follow, partition, slot)
         self._follow(partition, slot)
 
-    def here(self) -> dict[int, ReplicatedSlot]:
+    def local_logs(self) -> dict[int, KeyLog]:
         """The logs that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
-    def held(self, number: int) -> tuple[Partition, ReplicatedSlot] | None:
+    def held(self, number: int) -> tuple[Partition, KeyLog] | None:
         """A log that this node holds, with its partition."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
@@ -117,10 +117,10 @@ class Slots:
         return log_of(slot_of(key), self._logs())
 
     @property
-    def slots_led(self) -> int:
+    def led_slots(self) -> int:
         """Return how many slots this node leads."""
         logs = self._logs()
-        return sum(slots_in(number, logs) for number, slot in self.here().items() if slot.is_leader)
+        return sum(slots_in(number, logs) for number, slot in self.local_logs().items() if slot.is_leader)
 
     # -- operations --------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Slots:
             wrote = performed.end is not None
             writer, end = self._writers[number], slot.slot.applied
             burst.await_log(partition, writer, end, (0,), level, wrote=wrote, reads=not wrote)
-            await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
+            await burst.settle(self._written, self._runtime, ANSWER_SECONDS_MAX)
         if isinstance(burst.results[0], BrokerError):
             raise burst.results[0]
         return burst.results[0]  # type: ignore[no-any-return]
@@ -161,7 +161,7 @@ class Slots:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
             except BrokerError as error:
                 burst.refuse(rows, error)
-        await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
+        await burst.settle(self._written, self._runtime, ANSWER_SECONDS_MAX)
         return o.Results(burst.results, sorted(burst.refused))
 
     def _readable(self, columns: o.Columns, level: Level) -> list[tuple[Any, ...] | None]:
@@ -181,7 +181,7 @@ class Slots:
     def _perform_rows(
         self,
         partition: Partition,
-        slot: ReplicatedSlot,
+        slot: KeyLog,
         columns: o.Columns,
         rows: list[int],
         level: Level,
@@ -234,10 +234,10 @@ class Slots:
         found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=logs)
         if level is not Level.ONE:
             try:
-                reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-                await partition.come_true(reading, self._world, ANSWER_SECONDS_MAX)
+                reading = partition.submit(lambda token: ReadIndex(token, REACHES[level]))
+                await partition.wait_committed(reading, self._runtime, ANSWER_SECONDS_MAX)
             except BrokerError as error:
-                raise not_true(partition, error, wrote=False) from None
+                raise not_committed(partition, error, wrote=False) from None
         return found
 
     async def _let_hand_over(self, numbers: Iterable[int]) -> None:
@@ -245,23 +245,21 @@ class Slots:
         for number in numbers:
             held = self._held.get(number)
             if held is not None and held[0].held_writes.is_holding:
-                await held[0].held_writes.wait(self._world)
+                await held[0].held_writes.wait(self._runtime)
 
     def _keep_in_time(self, partition: Partition) -> None:
         """What was written is committed, and durable, without a caller that waits."""
         if partition.is_sole:
             if partition.advance() < partition.end_offset:
-                self._world.sync_soon(partition.replicated.log, partition.advance)
+                self._runtime.sync_soon(partition.replicated.log, partition.advance)
             else:
-                self._world.appended(self._written)
+                self._runtime.appended(self._written)
 
-    def _perform(
-        self, partition: Partition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
-    ) -> Performed:
+    def _perform(self, partition: Partition, slot: KeyLog, operation: o.Operation[Any], level: Level) -> Performed:
         now_ms = self._steady.now_ms()
         if not slot.is_leader:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
-                return Performed(slot.look(operation, now_ms), None, is_certain=True)
+                return Performed(slot.read(operation, now_ms), None, is_certain=True)
             raise led_elsewhere(partition.number)
         used_bytes = self._lend(slot.slot)
         try:
@@ -269,14 +267,14 @@ class Slots:
         finally:
             self._account(slot, used_bytes)
 
-    def _lend(self, slot: Slot) -> int:
+    def _lend(self, slot: LogKeyspace) -> int:
         """Let the keys of a log use the memory that the node has left; return what they use now."""
         used_bytes = slot.keyspace.used_bytes
         if self._settings.memory_bytes_max:
             slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + used_bytes, 1))
         return used_bytes
 
-    def _account(self, slot: ReplicatedSlot, used_bytes_before: int) -> None:
+    def _account(self, slot: KeyLog, used_bytes_before: int) -> None:
         self._used_bytes = used_bytes = self._used_bytes + slot.slot.keyspace.used_bytes - used_bytes_before
         if used_bytes > self.peak_bytes:  # noqa: PLR1730 - on every burst's way, eight times
             self.peak_bytes = used_bytes
@@ -288,10 +286,10 @@ class Slots:
             raise led_elsewhere(number)
         verdict, end = slot.salvage(record, self._steady.now_ms())
         if verdict.is_final:
-            await partition.made_durable(end, self._world)
+            await partition.wait_durable(end, self._runtime)
         return verdict
 
-    def _slot(self, number: int) -> tuple[Partition, ReplicatedSlot]:
+    def _slot(self, number: int) -> tuple[Partition, KeyLog]:
         held = self._held.get(number)
         if held is None or held[0].is_gone:
             raise led_elsewhere(number)
@@ -301,7 +299,7 @@ class Slots:
 
     # -- in the background -------------------------------------------------------------------------------------
 
-    def _follow(self, partition: Partition, slot: ReplicatedSlot) -> None:
+    def _follow(self, partition: Partition, slot: KeyLog) -> None:
         """A few records at once; a long log beside whatever else is to be done."""
         number = partition.number
         if slot.is_leader:
@@ -312,7 +310,7 @@ class Slots:
             self._following.add(number)
             self._spawn(self._catch_up(partition, slot), f"log {number} of keys")
 
-    async def _catch_up(self, partition: Partition, slot: ReplicatedSlot) -> None:
+    async def _catch_up(self, partition: Partition, slot: KeyLog) -> None:
         try:
             is_behind = True
             while is_behind and not partition.is_gone:
@@ -321,38 +319,38 @@ class Slots:
         finally:
             self._following.discard(partition.number)
 
-    def _apply_some(self, partition: Partition, slot: ReplicatedSlot) -> bool:
+    def _apply_some(self, partition: Partition, slot: KeyLog) -> bool:
         """A log that cannot be read takes its slot offline here, and nothing else: other nodes have it."""
         if slot.fault is not None:
             return False
         try:
-            return slot.follow(RECORDS_PER_TURN)
+            return slot.apply_committed(RECORDS_PER_TURN)
         except StorageFault as fault:
             slot.fault = fault
             log.error("log %d of keys is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
             return False
 
-    def go_on(self, number: int) -> None:
+    def resume_applying(self, number: int) -> None:
         """A slot that was held may apply more now."""
         self._follow(*self._held[number])
 
     def _pause(self) -> Awaitable[bool]:
-        return self._world.wakeup().wait(0)
+        return self._runtime.wakeup().wait(0)
 
     async def write_checkpoints(self) -> int:
         """Of the slots that are led here and whose logs have outgrown their keys; return how many. Called every now and then."""
-        wanted = [number for number, slot in self.here().items() if slot.is_leader and slot.wants_checkpoint]
+        wanted = [number for number, slot in self.local_logs().items() if slot.is_leader and slot.wants_checkpoint]
         return sum([await self.checkpoint(number) for number in wanted])
 
     async def snapshot(self) -> o.SnapshotDone:
         """A checkpoint of each slot that is led here."""
-        led = {number: slot for number, slot in self.here().items() if slot.is_leader}
+        led = {number: slot for number, slot in self.local_logs().items() if slot.is_leader}
         before = sum(slot.log_bytes for slot in led.values())
         for number in led:
             await self.checkpoint(number)
         size, ends = sum(slot.log_bytes for slot in led.values()), sum(slot.slot.applied for slot in led.values())
         keys = sum(len(slot.slot.keyspace) for slot in led.values())
-        return o.SnapshotDone(ends, keys, size, self._world.now_ms(), max(before - size, 0))
+        return o.SnapshotDone(ends, keys, size, self._runtime.now_ms(), max(before - size, 0))
 
     async def checkpoint(self, number: int) -> bool:
         """Write the keys of a slot into its log, in slices that followers have each before the next, and let go what is before
@@ -367,14 +365,16 @@ class Slots:
             while is_left and writing.is_under_way:
                 is_left = writing.write_some()
                 if partition.is_sole and partition.advance() >= partition.end_offset:
-                    self._world.appended(self._written)  # no change waits for a sync that this slice would make longer
+                    self._runtime.appended(
+                        self._written
+                    )  # no change waits for a sync that this slice would make longer
                     await self._pause()
                 else:
-                    await partition.made_durable(partition.end_offset, self._world)
+                    await partition.wait_durable(partition.end_offset, self._runtime)
             if not writing.is_under_way:
                 return False
-            await partition.made_durable(writing.end(), self._world)
-            await partition.delete_below(writing.begin, self._world)
+            await partition.wait_durable(writing.end(), self._runtime)
+            await partition.delete_below(writing.begin, self._runtime)
         except BrokerError as error:
             slot.end_checkpoint(is_trimmed=False)
             log.info("log %d of keys is not trimmed: %s", number, error)
@@ -396,7 +396,7 @@ class Slots:
                 if verdicts[-1] is None:
                     break
             if all(each is not None and each.is_final for each in verdicts):
-                await self._world.blocking(lambda tail=tail: forget_tail(self._tails.disk, tail))  # type: ignore[misc]
+                await self._runtime.blocking(lambda tail=tail: forget_tail(self._tails.disk, tail))  # type: ignore[misc]
             elif None not in verdicts:
                 left.append(tail)
         self.left = left
@@ -404,7 +404,7 @@ class Slots:
 
     async def tails(self) -> list[Tail]:
         """What is kept of logs that were cut here."""
-        return await self._world.blocking(lambda: kept_tails(self._tails.disk, self._tails.path))
+        return await self._runtime.blocking(lambda: kept_tails(self._tails.disk, self._tails.path))
 
     async def _sent(self, send: Send, number: int, record: SlotRecord) -> Verdict | None:
         try:
@@ -413,13 +413,13 @@ class Slots:
             return None
 
     def _leads(self, number: int) -> bool:
-        held = self.here().get(number)
+        held = self.local_logs().get(number)
         return held is not None and held.is_leader
 
     async def expire(self) -> int:
         """Let keys go whose time has come, of the slots that are led here; return how many went."""
         count = 0
-        for number, slot in self.here().items():
+        for number, slot in self.local_logs().items():
             if slot.is_leader:
                 with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
                     count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
@@ -430,6 +430,6 @@ class Slots:
 
     def used_bytes(self) -> int:
         """Count what all slots here take; followers' slots grow without a request to this node."""
-        self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
+        self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.local_logs().values())
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes

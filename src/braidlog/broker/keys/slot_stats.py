@@ -5,19 +5,19 @@ Invariant: a node of a cluster counts the keys whose slots it leads, so that nod
 
 from collections.abc import Sequence
 
-from braidlog.broker.keys.slot_service import Slots
+from braidlog.broker.keys.slot_service import SlotService
 from braidlog.kv.engine.operations import MemoryUsage, Stats
 from braidlog.kv.engine.settings import KeyValueSettings
 from braidlog.kv.engine.store import Store
 
 
-def memory_of(slots: Slots, settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
+def memory_of(slots: SlotService, settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
     """Of all that this node holds, also for others."""
     return MemoryUsage(
         used_bytes=slots.used_bytes(),
         limit_bytes=settings.memory_bytes_max,
         peak_bytes=slots.peak_bytes,
-        keys=sum(len(each.slot.keyspace) for each in slots.here().values() if each.is_leader),
+        keys=sum(len(each.slot.keyspace) for each in slots.local_logs().values() if each.is_leader),
         resident_bytes=resident_bytes,
     )
 
@@ -43,9 +43,9 @@ def stats_of(stores: Sequence[Store], *, reads: int = 0, hits: int = 0, **more: 
     )
 
 
-def stats_of_slots(slots: Slots, *, uptime_seconds: int, feed_sequence: int) -> Stats:
+def stats_of_slots(slots: SlotService, *, uptime_seconds: int, feed_sequence: int) -> Stats:
     """Of the slots that are led here."""
-    led = [each for each in slots.here().values() if each.is_leader]
+    led = [each for each in slots.local_logs().values() if each.is_leader]
     return stats_of(
         [each.slot.store for each in led],
         reads=slots.reads,

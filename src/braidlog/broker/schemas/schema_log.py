@@ -17,10 +17,10 @@ from braidlog.broker.topics import Topics
 from braidlog.codec.batch.records import encode_batch
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.reporting.node_report import SchemaPage
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.fetch.fetch import Fetch
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.partition.produce.append import Acks, Append
 
 CALL: Final = "schema-log"
@@ -52,7 +52,7 @@ class _Asked(msgspec.Struct, frozen=True, array_like=True):
 class SchemaReader:
     """Reads the log on any node: the leader is asked."""
 
-    def __init__(self, hosting: Hosting, fetch: Fetch, forwarding: Forwarding) -> None:
+    def __init__(self, hosting: PartitionRegistry, fetch: Fetch, forwarding: Forwarding) -> None:
         self._hosting = hosting
         self._fetch = fetch
         self._forwarding = forwarding
@@ -90,19 +90,19 @@ class SchemaLog:
     def __init__(
         self,
         reader: SchemaReader,
-        hosting: Hosting,
+        hosting: PartitionRegistry,
         topics: Topics,
         append: Append,
         forwarding: Forwarding,
-        world: World,
+        runtime: Runtime,
     ) -> None:
         self.reader = reader
         self._hosting = hosting
         self._topics = topics
         self._append = append
-        self._world = world
+        self._runtime = runtime
         self.read = reader.read
-        forwarding.answers[CALL] = self.answer
+        forwarding.answers[CALL] = self.handle_call
 
     async def append(self, place: Place, entries: list[Entry]) -> SchemaPage:
         """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
@@ -118,11 +118,11 @@ class SchemaLog:
         except BrokerError as error:
             if error.reason is not Reason.TOPIC_EXISTS:
                 raise
-        until = self._world.monotonic() + KNOWN_SECONDS_MAX
-        while TOPIC not in self._hosting.topics and self._world.monotonic() < until:
-            await self._world.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has made it, just now
+        until = self._runtime.monotonic() + KNOWN_SECONDS_MAX
+        while TOPIC not in self._hosting.topics and self._runtime.monotonic() < until:
+            await self._runtime.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has made it, just now
 
-    async def answer(self, body: bytes) -> bytes:
+    async def handle_call(self, body: bytes) -> bytes:
         """What another node asks of this one."""
         asked = read_asked(body, _Asked)
         if asked.entries:
@@ -145,7 +145,7 @@ class SchemaLog:
         if hosted.end_offset != offset:
             raise BrokerError(Reason.VERSION_CONFLICT, "somebody else has written schemas: look again")
         keys, values = [key for key, _ in entries], [value for _, value in entries]
-        batch = encode_batch(values, keys=keys, base_timestamp=self._world.now_ms())
+        batch = encode_batch(values, keys=keys, base_timestamp=self._runtime.now_ms())
         written = self._append.write(TOPIC, 0, batch, acks=Acks.ALL)
         appended = await self._append.acknowledge(written, acks=Acks.ALL, timeout_ms=ACKS_MS)
         return SchemaPage(topic_id, appended.base_offset, appended.next_offset, appended.next_offset, [])

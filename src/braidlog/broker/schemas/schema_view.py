@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from braidlog.broker.schemas.schema_log import Entry, Place, SchemaReader
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.registry.subject_ids import SubjectIds
 
 
@@ -24,25 +24,25 @@ class SchemaState(Protocol):
 F = TypeVar("F", bound=SchemaState)
 
 
-class SchemaFold(Generic[F]):
+class SchemaView(Generic[F]):
     """One for a node and a purpose; `empty` makes what nothing was read into."""
 
-    def __init__(self, log: SchemaReader, world: World, empty: Callable[[], F]) -> None:
+    def __init__(self, log: SchemaReader, runtime: Runtime, empty: Callable[[], F]) -> None:
         self._log = log
-        self._world = world
+        self._runtime = runtime
         self._empty = empty
-        self._turns = Turns(world)
+        self._turns = KeyedLock(runtime)
         self._place = Place()
         self.fold = empty()
         self.read_at: float | None = None
         """When the last look began that came to its end."""
 
     async def learn(self) -> F:
-        asked_at = self._world.monotonic()
-        async with self._turns.take("schemas"):
+        asked_at = self._runtime.monotonic()
+        async with self._turns.acquire("schemas"):
             if self.read_at is not None and self.read_at > asked_at:
                 return self.fold  # somebody else's look began after this was asked
-            begun_at = self._world.monotonic()
+            begun_at = self._runtime.monotonic()
             try:
                 await self._catch_up()
             except BrokerError as error:
@@ -67,14 +67,14 @@ FRESH_SECONDS = 30.0
 """For how long an id that was deleted is taken at most."""
 
 
-class SchemaIds(SchemaFold[SubjectIds]):
+class SchemaIds(SchemaView[SubjectIds]):
     """One for a node."""
 
-    def __init__(self, log: SchemaReader, world: World) -> None:
-        super().__init__(log, world, SubjectIds)
+    def __init__(self, log: SchemaReader, runtime: Runtime) -> None:
+        super().__init__(log, runtime, SubjectIds)
 
-    def of(self, subject: str) -> set[int]:
-        return self.fold.of(subject)
+    def ids_of(self, subject: str) -> set[int]:
+        return self.fold.ids_of(subject)
 
     def is_stale(self) -> bool:
-        return self.read_at is None or self._world.monotonic() - self.read_at > FRESH_SECONDS
+        return self.read_at is None or self._runtime.monotonic() - self.read_at > FRESH_SECONDS

@@ -30,7 +30,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_cut, make_room, write_listing
+from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_snapshot, make_room, write_listing
 from braidlog.tools.backup.copying import create_backup, read_listing
 from braidlog.tools.backup.manifest import Manifest
 from braidlog.tools.backup.restoring import verify_backup
@@ -101,11 +101,11 @@ def create(
 @contextmanager
 def _running(disk: Disk, node: Node) -> Iterator[tuple[str, list[CutFile]]]:
     with node.connect() as client:
-        cut = client.admin.take_cut()
+        cut = client.admin.create_snapshot()
         try:
             yield cut, read_listing(disk, cut)
         finally:
-            client.admin.drop_cut()
+            client.admin.drop_snapshot()
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
         cutting.take_keys("kv")
         yield write_listing(disk, data, cutting.files), cutting.files
     finally:
-        drop_cut(disk, data)
+        drop_snapshot(disk, data)
         folder.release()
 
 

@@ -76,7 +76,7 @@ def repair(*, data: str, dry_run: bool, yes: bool, output: str) -> None:
     if output == "json":
         print_json(report)
     else:
-        click.echo(f"In {report.quarantine}: {', '.join(['report.json', *report.set_aside])}")
+        click.echo(f"In {report.quarantine}: {', '.join(['report.json', *report.quarantined])}")
         click.echo(f"Repaired: the store has {report.verified.keys} keys, and takes changes again.")
     if not report.verified.sound:
         end(NO)
@@ -99,7 +99,7 @@ def _show_plan(plan: StoreRepairPlan, *, dry_run: bool) -> None:
     for finding in plan.findings:
         _show_finding(finding)
     click.echo(f"Kept: {plan.keys_kept} keys, in a new snapshot.")
-    click.echo(f"Set aside: {', '.join(plan.set_aside)}")
+    click.echo(f"Set aside: {', '.join(plan.quarantined)}")
     if dry_run:
         click.echo("Nothing was changed (--dry-run).")
 

@@ -24,7 +24,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting.json_log_line import TEXT, formatter
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
 from braidlog.server.node import Server
-from braidlog.server.process.log_rate_limit import Sparing
+from braidlog.server.process.log_rate_limit import RateLimitedLog
 from braidlog.server.process.process_memory import keep_freed_memory
 from braidlog.server.process.service_manager import ServiceManager
 from braidlog.tasks import Tasks
@@ -137,7 +137,7 @@ def _log(loaded: LoadedConfig, text: str, *, quiet: bool = False) -> None:
     settings = loaded.config.log
     is_default = loaded.origins.get("log.level", "default") == "default"
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(Sparing())
+    handler.addFilter(RateLimitedLog())
     handler.setFormatter(formatter(settings.format, text))
     logging.basicConfig(level="WARNING" if quiet and is_default else settings.level.upper(), handlers=[handler])
 
@@ -167,12 +167,12 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
         await server.start()
         await server.start_console(loaded)
         _announce(server, friendly=friendly)
-        manager.tell("READY=1", f"MAINPID={os.getpid()}", f"STATUS=serves {server.config.data_dir}")
+        manager.notify("READY=1", f"MAINPID={os.getpid()}", f"STATUS=serves {server.config.data_dir}")
         if manager.beat_seconds is not None:
             tasks.every(manager.beat_seconds, manager.beat, "service manager")
         await server.run()
     finally:
-        manager.tell("STOPPING=1")
+        manager.notify("STOPPING=1")
         await server.stop()
         await tasks.stop()
 

@@ -284,7 +284,7 @@ def _print(consumer: Consumer, options: ConsumeOptions, ends: Ends, write: Calla
         out.flush()
         if options.group is not None:
             consumer.commit()
-        if _nobody_reads(out):
+        if _no_active_members(out):
             break
     return printed
 
@@ -294,7 +294,7 @@ def _is_done(consumer: Consumer, ends: Ends) -> bool:
     return all(consumer.reached(*place) >= ends.get(place, 0) for place in consumer.assignment)
 
 
-def _nobody_reads(out: BinaryIO) -> bool:
+def _no_active_members(out: BinaryIO) -> bool:
     """Whether the other end of a pipe is closed: who waits for records would learn of it only when the next one comes."""
     try:
         descriptor = out.fileno()

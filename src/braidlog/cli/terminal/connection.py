@@ -102,7 +102,7 @@ class Node(msgspec.Struct, frozen=True):
         except (ValueError, OSError) as error:  # of the URL, or of the certificates it names
             raise click.UsageError(str(error)) from error
         with client:
-            _refuse_strangers(client.dialect, client.asked_for())
+            _refuse_unknown(client.dialect, client.asked_for())
             yield client
 
     @asynccontextmanager
@@ -114,7 +114,7 @@ class Node(msgspec.Struct, frozen=True):
             raise click.UsageError(str(error)) from error
         check_local(self.url)
         async with connecting as client:
-            _refuse_strangers(client.dialect, await client.asked_for())
+            _refuse_unknown(client.dialect, await client.asked_for())
             yield client
 
     def _policy(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ def check_local(url: str) -> None:
     raise ConnectError(f"{shown} cannot be reached: nobody listens there; is a node running? `braid dev` starts one")
 
 
-def _refuse_strangers(dialect: str, ways: list[str]) -> None:
+def _refuse_unknown(dialect: str, ways: list[str]) -> None:
     if ways:
         words = f"the server needs to know who asks ({', '.join(ways)}): pass --principal and --token-file"
         raise RefusedError(Refusal.NOT_ALLOWED, dialect, "", words)

@@ -449,11 +449,11 @@ class Driver(TransactionPort):
         """A node is to lead nothing any more, or may lead again."""
         raise self.missing("cluster")
 
-    async def take_cut(self) -> str:
+    async def create_snapshot(self) -> str:
         """Of the node that is asked: where the files are that a back-up copies."""
         raise self.missing("cluster")
 
-    async def drop_cut(self) -> None:
+    async def drop_snapshot(self) -> None:
         raise self.missing("cluster")
 
     async def log_folders(self, node: int) -> list[LogFolder]:  # noqa: ARG002 - a port's signature

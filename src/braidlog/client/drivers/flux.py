@@ -109,10 +109,10 @@ class FluxDriver(RoutedDriver):
 
     def _refused(self, answer: m.Failed) -> RefusedError:
         if answer.code == E.NOT_LEADER:
-            self._go_on_at(read_address(answer.message.rpartition("leader=")[2]))
+            self._resume_at(read_address(answer.message.rpartition("leader=")[2]))
         return RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, answer.code, answer.message)
 
-    def _go_on_at(self, leader: Address | None) -> None:
+    def _resume_at(self, leader: Address | None) -> None:
         """Where a refusal says that the leader is; one that does not, as the document has it: at the URL's next node."""
         if leader is None:
             self.unreachable(self.home)

@@ -223,13 +223,13 @@ class Admin:
         """What a node says of itself; in full with its settings, without secrets, and where its threads and tasks are."""
         return await self._ask(lambda: self._driver.describe_node(node, in_full=in_full))
 
-    async def take_cut(self) -> str:
+    async def create_snapshot(self) -> str:
         """Keep the node's data folder as it is now, for a back-up; the folder that lists it, on the node's own machine."""
-        return await self._ask(self._driver.take_cut)
+        return await self._ask(self._driver.create_snapshot)
 
-    async def drop_cut(self) -> None:
+    async def drop_snapshot(self) -> None:
         """The last cut was copied: what it kept may go."""
-        await self._ask(self._driver.drop_cut)
+        await self._ask(self._driver.drop_snapshot)
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""

@@ -60,7 +60,7 @@ class Seen(NamedTuple):
         return own_number(self.node)
 
 
-def look(folder: DataFolder) -> Seen:
+def inspect_folder(folder: DataFolder) -> Seen:
     """Open every partition as a start would, and close it durably."""
     kept = read_position(folder.disk, folder.path)
     if kept is None:
@@ -92,7 +92,7 @@ async def recover(
     if alive := (await etcd.read(keys.alive, keys_only=True)).items:
         names = ", ".join(item.key[len(keys.alive.first) :].decode() for item in alive)
         raise BrokerError(Reason.VERSION_CONFLICT, f"node {names} runs or stopped seconds ago: stop all nodes first")
-    seen = [look(folder) for folder in folders]
+    seen = [inspect_folder(folder) for folder in folders]
     before = (await etcd.read(one(keys.head))).items
     loaded = await image_snapshots.load(etcd, keys, History())
     head = loaded.head if loaded else Position("")

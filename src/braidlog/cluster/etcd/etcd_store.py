@@ -35,8 +35,8 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import SNAPSHOT_EVERY
 from braidlog.cluster.metadata.metadata_store import Conflict, Entry, TrimmedError
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 
 log = logging.getLogger("braidlog.metadata")
 
@@ -68,7 +68,7 @@ class EtcdStore:
     def __init__(  # noqa: PLR0913 - the parts it is made of, and settings that tests change
         self,
         etcd: Etcd,
-        world: World,
+        runtime: Runtime,
         *,
         prefix: str,
         node: str,
@@ -79,7 +79,7 @@ class EtcdStore:
         propose_seconds_max: float = PROPOSE_SECONDS_MAX,
     ) -> None:
         self._etcd = etcd
-        self._world = world
+        self._runtime = runtime
         self._keys = Keys(prefix)
         self._node = node
         self._new_nonce = new_nonce
@@ -87,7 +87,7 @@ class EtcdStore:
         self._remembered_seq = 0
         self._snapshot_every = snapshot_every
         self._propose_seconds_max = propose_seconds_max
-        self._turns = Turns(world)
+        self._turns = KeyedLock(runtime)
         self._head = Position("")
         self._events_since_image = 0
         self._recent: list[Entry] = []
@@ -115,7 +115,7 @@ class EtcdStore:
 
     # -- begin -----------------------------------------------------------------------------------------------
 
-    async def found_cluster(self, cluster: str) -> str:
+    async def create_cluster(self, cluster: str) -> str:
         """Create an empty log if none exists; returns the cluster id of the log."""
         head = Put(self._keys.head, msgspec.json.encode(Position(cluster)))
         try:
@@ -177,7 +177,7 @@ class EtcdStore:
     # -- propose ---------------------------------------------------------------------------------------------
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             outcome = (
                 Conflict(self._head.seq) if after != self._head.seq else await self._write_entry(events, after + 1)
             )
@@ -187,7 +187,7 @@ class EtcdStore:
     async def _write_entry(self, events: Sequence[Event], seq: int) -> int | Conflict:
         """Retry until the writer of entry `seq` is known. A repeated request is written once."""
         self._own_nonce, self._own_seq = self._new_nonce(), 0
-        entry = Entry(seq, events, self._world.now_ms())
+        entry = Entry(seq, events, self._runtime.now_ms())
         value = encode_entry(entry, self._node, self._own_nonce, self._head.digest)
         if len(value) > ENTRY_BYTES_MAX:
             raise BrokerError(
@@ -201,7 +201,7 @@ class EtcdStore:
             Put(self._keys.proposed(self._node), self._own_nonce.encode()),
         ]
         conditions = [Holds(self._keys.head, msgspec.json.encode(self._head)), Holds(self._keys.event(seq), None)]
-        until = self._world.monotonic() + self._propose_seconds_max
+        until = self._runtime.monotonic() + self._propose_seconds_max
         while self._head.seq < seq or self._is_unseen(seq):
             try:
                 if self._head.seq >= seq:
@@ -221,11 +221,11 @@ class EtcdStore:
                 raise BrokerError(Reason.UNAVAILABLE, f"change rejected: {error}") from error
             except EtcdAwayError as error:
                 self._note(error)
-                if self._world.monotonic() >= until:
+                if self._runtime.monotonic() >= until:
                     raise BrokerError(
                         Reason.UNAVAILABLE, f"etcd does not answer; the outcome of the change is unknown: {error}"
                     ) from error
-                await self._world.wakeup().wait(AGAIN_SECONDS)
+                await self._runtime.wakeup().wait(AGAIN_SECONDS)
         self._answered()
         return seq if self._own_seq == seq else Conflict(self._head.seq)
 
@@ -262,7 +262,7 @@ class EtcdStore:
         """Save the position durably before the entries up to it are visible. An etcd that later lacks them was
         restored from an old copy.
         """
-        async with self._turns.take(_KEEPING):
+        async with self._turns.acquire(_KEEPING):
             position = self.position
             if position.seq > self._remembered_seq:
                 await self._remember(position)
@@ -332,7 +332,7 @@ class EtcdStore:
             except EtcdError as error:
                 self._note(error)
                 if not self._is_closed:
-                    await self._world.wakeup().wait(TICK_SECONDS if self._is_foreign else WATCH_AGAIN_SECONDS)
+                    await self._runtime.wakeup().wait(TICK_SECONDS if self._is_foreign else WATCH_AGAIN_SECONDS)
 
     async def _take_changes(self, changes: Sequence[Change]) -> bool:
         """Apply changes; False if an entry in between is missing and must be read."""
@@ -372,14 +372,14 @@ class EtcdStore:
             except EtcdError as error:
                 self._note(error)
                 watch = None
-            await self._world.wakeup().wait(TICK_SECONDS)
+            await self._runtime.wakeup().wait(TICK_SECONDS)
             if watch is not None and watch is self._watch and self._tick_seen != value:
                 log.warning("metadata watch delivers no changes; reopening it")
                 watch.stop()
 
     def _note(self, error: EtcdError) -> None:
         """Note a failed call. An outage is logged only once it lasts."""
-        now = self._world.monotonic()
+        now = self._runtime.monotonic()
         if isinstance(error, EtcdForeignError) and not self._is_foreign:
             self._is_foreign, self.outage = True, None
             log.error("metadata rejected: %s; this node serves with its last metadata, topics cannot change", error)
@@ -394,7 +394,7 @@ class EtcdStore:
         if self._is_foreign:
             return
         if self.outage is not None and self._is_outage_said:
-            log.info("etcd answers again after %.0f s", self._world.monotonic() - self.outage.since)
+            log.info("etcd answers again after %.0f s", self._runtime.monotonic() - self.outage.since)
         self.outage, self._is_outage_said = None, False
 
     # -- snapshots -------------------------------------------------------------------------------------------
@@ -403,13 +403,13 @@ class EtcdStore:
         if self._events_since_image < self._snapshot_every:
             return
         copy, entry = image.copy(), self._head.digest
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             if seq != self._head.seq:
                 return  # the writer of the later entry saves a later image
-            data = await self._world.blocking(lambda: msgspec.json.encode(copy, order="sorted"))
+            data = await self._runtime.blocking(lambda: msgspec.json.encode(copy, order="sorted"))
             try:
                 await image_snapshots.write_image(self._etcd, self._keys, seq, entry, data)
-                await image_snapshots.let_go(self._etcd, self._keys)
+                await image_snapshots.trim(self._etcd, self._keys)
             except EtcdError as error:  # no entry is lost: the next change retries
                 self._note(error)
                 return

@@ -127,7 +127,7 @@ async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes)
     await etcd.write([Put(keys.image_end(seq), end)], conditions=[Holds(keys.image_end(seq), None)])
 
 
-async def let_go(etcd: Etcd, keys: Keys) -> None:
+async def trim(etcd: Etcd, keys: Keys) -> None:
     """Delete all but two images and the entries after the older one. Followers that missed deleted entries load an
     image.
     """

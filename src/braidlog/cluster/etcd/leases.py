@@ -9,7 +9,7 @@ from typing import Final
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.port import Etcd, EtcdError
 from braidlog.cluster.membership import Membership
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.control.controller import LeaseLost
 from braidlog.replication.control.swim import LeaseExpired, MetadataSilent, MetadataTick
 
@@ -26,14 +26,14 @@ class Leases:
     def __init__(
         self,
         etcd: Etcd,
-        world: World,
+        runtime: Runtime,
         keys: Keys,
         members: Callable[[], Membership],
         told: Callable[[LeaseMessage], None],
         lost: Callable[[LeaseLost], None],
     ) -> None:
         self._etcd = etcd
-        self._world = world
+        self._runtime = runtime
         self._alive = keys.alive
         self._members = members
         self._told = told
@@ -42,10 +42,10 @@ class Leases:
         """Per node number: the incarnation whose key was missing, and how often in a row."""
 
     async def run(self) -> None:
-        looked = self._world.monotonic()
+        looked = self._runtime.monotonic()
         while True:
-            await self._world.wakeup().wait(LOOK_SECONDS)
-            before, looked = looked, self._world.monotonic()
+            await self._runtime.wakeup().wait(LOOK_SECONDS)
+            before, looked = looked, self._runtime.monotonic()
             if looked - before > 2 * LOOK_SECONDS:
                 self._missed.clear()  # this node was late, and nodes whose key it missed may be starved as well
             try:

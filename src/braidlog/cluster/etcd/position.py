@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk
-from braidlog.storage.two_copy_file import SlotPair, load_newest
+from braidlog.storage.two_copy_file import TwoCopyFile, load_newest
 
 MAGIC = b"BRAIDCLU"
 NO_ENTRY: Final = ""
@@ -37,7 +37,7 @@ class PositionFile:
     """The files `cluster.a` and `cluster.b` of a data folder."""
 
     def __init__(self, disk: Disk, folder: str, node: str) -> None:
-        self._slots = SlotPair(disk, folder, "cluster", MAGIC)
+        self._slots = TwoCopyFile(disk, folder, "cluster", MAGIC)
         self._node = node
 
     def load(self) -> Position | None:
@@ -58,11 +58,11 @@ class PositionFile:
 
 def read_position(disk: Disk, folder: str) -> tuple[str, Position] | None:
     """The folder's node and position; None if the folder never belonged to a cluster."""
-    kept = _load(SlotPair(disk, folder, "cluster", MAGIC))
+    kept = _load(TwoCopyFile(disk, folder, "cluster", MAGIC))
     return None if kept is None else (kept.node, Position(kept.cluster, kept.seq, kept.digest))
 
 
-def _load(slots: SlotPair) -> _Record | None:
+def _load(slots: TwoCopyFile) -> _Record | None:
     if slots.was_never_saved():
         return None
     try:

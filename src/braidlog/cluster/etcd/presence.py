@@ -14,7 +14,7 @@ import msgspec
 from braidlog.cluster.etcd.entries import Keys, one
 from braidlog.cluster.etcd.port import Etcd, EtcdError, EtcdLeaseError, Holds, Put
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.control.swim import Lateness
 
 LEASE_SECONDS: Final = 3
@@ -36,10 +36,10 @@ class Presence:
     """Call `take` before the node serves, run `keep` as a task, call `leave` at the end."""
 
     def __init__(
-        self, etcd: Etcd, world: World, keys: Keys, *, node: str, life: Life, seconds: int = LEASE_SECONDS
+        self, etcd: Etcd, runtime: Runtime, keys: Keys, *, node: str, life: Life, seconds: int = LEASE_SECONDS
     ) -> None:
         self._etcd = etcd
-        self._world = world
+        self._runtime = runtime
         self._node = node
         self._life = life
         self._key = keys.life(node)
@@ -48,7 +48,7 @@ class Presence:
         self._late = Lateness()
         self._is_over = False
 
-    async def take(self) -> None:
+    async def register(self) -> None:
         """Claim the node's number. Fails while a node with another folder holds it."""
         for _ in range(TRIES_MAX):
             life, value = await self._held()
@@ -82,21 +82,21 @@ class Presence:
         outcome = await self._etcd.write([Put(self._key, value, self._lease)], conditions=[Holds(self._key, before)])
         return outcome.done
 
-    async def keep(self) -> None:
+    async def keep_registered(self) -> None:
         """Renew the lease until `leave`. Raises if another process claimed the number: two processes on one node's
         partitions would diverge.
         """
-        renewed, pause = self._world.monotonic(), self._seconds / RENEWALS
+        renewed, pause = self._runtime.monotonic(), self._seconds / RENEWALS
         while not self._is_over:
-            await self._world.wakeup().wait(pause)
-            began = self._world.monotonic()
+            await self._runtime.wakeup().wait(pause)
+            began = self._runtime.monotonic()
             self._late = self._late.noted(int((began - renewed - pause) * 1000), self._now_ms())
             with contextlib.suppress(EtcdError):  # the store reports the outage
                 await self._renew()
                 renewed = began
 
     def _now_ms(self) -> int:
-        return int(self._world.monotonic() * 1000)
+        return int(self._runtime.monotonic() * 1000)
 
     def _wanted(self) -> int:
         """Lease time in seconds, including the lateness of recent renewals."""

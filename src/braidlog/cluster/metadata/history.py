@@ -55,7 +55,7 @@ class Happening(NamedTuple):
     def words(self) -> str:
         change = self.change
         if change is None:
-            return said(self.event)
+            return description_of(self.event)
         return f"{change.topic}/{change.partition}: {changes(change.before, change.after)}"
 
 
@@ -172,7 +172,7 @@ def _leader(node: int | None) -> str:
     return "no node" if node is None else f"node {node}"
 
 
-def said(event: e.Event) -> str:
+def description_of(event: e.Event) -> str:
     """Describe an event that concerns no single partition."""
     return WORDS[type(event)](event)
 

@@ -32,8 +32,8 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import BATCH_BYTES_MAX
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import InternalLog, World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import InternalLog, Runtime
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.storage.folder.data_folder import TopicMeta
 
@@ -57,10 +57,10 @@ class LocalStore:
 
     is_alone = True
 
-    def __init__(self, log: InternalLog, world: World, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
+    def __init__(self, log: InternalLog, runtime: Runtime, *, snapshot_every: int = SNAPSHOT_EVERY) -> None:
         self._log = log
-        self._world = world
-        self._turns = Turns(world)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
         self._snapshot_every = snapshot_every
         self._since_snapshot = 0
         self._recent: list[Entry] = []
@@ -95,7 +95,7 @@ class LocalStore:
         return image, seq
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             if after != await self._settle():
                 return Conflict(self._seq)
             self._in_doubt = self.write(events), events
@@ -127,12 +127,12 @@ class LocalStore:
     def _took(self, events: Sequence[Event]) -> int:
         self._seq += 1
         self._since_snapshot += 1
-        self._recent.append(Entry(self._seq, events, self._world.now_ms()))
+        self._recent.append(Entry(self._seq, events, self._runtime.now_ms()))
         return self._seq
 
     def _batch(self, line: Line) -> bytes:
         compression = Compression.ZSTD if line.image else Compression.NONE
-        return encode_batch([msgspec.json.encode(line)], base_timestamp=self._world.now_ms(), compression=compression)
+        return encode_batch([msgspec.json.encode(line)], base_timestamp=self._runtime.now_ms(), compression=compression)
 
     def follow(self, after: int) -> Sequence[Entry]:
         self._recent = [entry for entry in self._recent if entry.seq > after]
@@ -142,9 +142,9 @@ class LocalStore:
         if self._since_snapshot < self._snapshot_every:
             return
         copy = image.copy()  # copied now: the image may change before the lock is acquired
-        async with self._turns.take(_TURN):
+        async with self._turns.acquire(_TURN):
             if seq == await self._settle():  # otherwise the writer of the later entry saves a later image
-                await self._world.blocking(lambda: self._log.replace(self._batch(_snapshot(copy, seq))))
+                await self._runtime.blocking(lambda: self._log.replace(self._batch(_snapshot(copy, seq))))
                 self._since_snapshot = 0
 
     def close(self) -> None:
@@ -157,14 +157,14 @@ def _snapshot(image: Image, seq: int) -> Line:
 
 def open_local_store(
     log: InternalLog,
-    world: World,
+    runtime: Runtime,
     *,
     node: str,
     topics: Iterable[TopicMeta] = (),
     snapshot_every: int = SNAPSHOT_EVERY,
 ) -> LocalStore:
     """Open the store over a folder's metadata log. `topics` are those in the folder, see `_unadopted_topic_events`."""
-    store = LocalStore(log, world, snapshot_every=snapshot_every)
+    store = LocalStore(log, runtime, snapshot_every=snapshot_every)
     image, seq = store.load()
     events = [*_rename_events(image, node), *_unadopted_topic_events(image, topics, node, all_of_them=seq == 0)]
     if events:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from braidlog.cluster.metadata.events import Event, PartitionEvent, RegisterNode, TopicEvent
-from braidlog.cluster.metadata.history import UNTOLD, History, said
+from braidlog.cluster.metadata.history import UNTOLD, History, description_of
 from braidlog.cluster.metadata.image import Image
 from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 
 Decide = Callable[[Image], Sequence[Event]]
 """Returns the events to write for an image; empty if nothing changes. Called again if another change was written
@@ -80,10 +80,10 @@ class MetadataStore(Protocol):
 class Metadata:
     """The metadata image of one node, and the way to change it."""
 
-    def __init__(self, store: MetadataStore, world: World) -> None:
+    def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self._store = store
-        self._world = world
-        self._turns = Turns(world)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
         self.image, self.seq = store.load()
         store.history.leader_changes = dict.fromkeys(store.history.leader_changes, 0)  # causes of an earlier run
         self._touched: set[str] = set()
@@ -110,8 +110,8 @@ class Metadata:
         A node has one proposal in flight at a time: of n concurrent ones each could lose to all others, n² attempts in
         total.
         """
-        until = self._world.monotonic() + CHANGE_SECONDS_MAX
-        async with self._turns.take(_TURN):
+        until = self._runtime.monotonic() + CHANGE_SECONDS_MAX
+        async with self._turns.acquire(_TURN):
             while events := decide(self.image):
                 self.image.check_all(events)
                 outcome = await self._store.propose(events, after=self.seq)
@@ -120,7 +120,7 @@ class Metadata:
                     await self._store.save(self.image, self.seq)
                     _audit(events)
                     return
-                if self._world.monotonic() >= until:
+                if self._runtime.monotonic() >= until:
                     raise BrokerError(
                         Reason.TIMED_OUT,
                         "metadata change timed out after conflicts; nothing was changed",
@@ -184,4 +184,4 @@ def _audit(events: Sequence[Event]) -> None:
         if isinstance(event, PartitionEvent):
             audit(f"partition {event.topic}/{event.partition}: {type(event).__name__}")
         elif not isinstance(event, UNTOLD):
-            audit(said(event))
+            audit(description_of(event))

@@ -13,10 +13,10 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
 from braidlog.replication.control import election
 from braidlog.replication.control.controller import FenceNode, PartitionKey, Propose
-from braidlog.replication.ready import Resign, TellEnd
+from braidlog.replication.ready import ReportLogEnd, Resign
 
 Change = tuple[PartitionKey, sets.SetChange]
-Said = tuple[PartitionKey, Resign | TellEnd]
+Said = tuple[PartitionKey, Resign | ReportLogEnd]
 
 
 async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Change]:
@@ -43,7 +43,7 @@ async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Cha
     return refused
 
 
-async def say(metadata: Metadata, said: Sequence[Said]) -> None:
+async def propose_reports(metadata: Metadata, said: Sequence[Said]) -> None:
     """Write the reports of replicas about their copies in one entry: resignations and torn log ends."""
 
     def decide(image: Image) -> Sequence[e.Event]:
@@ -69,7 +69,7 @@ def _resigned(key: PartitionKey, said: Resign, known: sets.Assignment, image: Im
         yield e.ResignReplica(topic=key[0], partition=key[1], node=said.node, leader_epoch=said.leader_epoch)
 
 
-def _torn_end_reported(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
+def _torn_end_reported(key: PartitionKey, said: ReportLogEnd, known: sets.Assignment) -> Iterator[e.Event]:
     after = election.with_torn_end(known, said.told)
     if after != known:
         epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}

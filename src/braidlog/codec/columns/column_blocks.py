@@ -322,7 +322,7 @@ def _find_run_plain(
             break
         if header.size_bytes > min(len(data) - at, batch_bytes_max) or header.record_count > batch_records_max:
             break
-        if header.attributes & (COMPRESSION_MASK | CONTROL) or (run and not _goes_on(run[0], run[-1], header)):
+        if header.attributes & (COMPRESSION_MASK | CONTROL) or (run and not _continues(run[0], run[-1], header)):
             break
         run.append(header)
         at += header.size_bytes
@@ -333,7 +333,7 @@ def _find_run_plain(
     return at, rows, rows == run[-1].next_offset - run[0].base_offset, newest
 
 
-def _goes_on(first: BatchHeader, before: BatchHeader, header: BatchHeader) -> bool:
+def _continues(first: BatchHeader, before: BatchHeader, header: BatchHeader) -> bool:
     return (
         header.attributes == first.attributes
         and not header.is_transactional

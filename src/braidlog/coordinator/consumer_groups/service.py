@@ -19,9 +19,9 @@ from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.cooperative import breathe
-from braidlog.model.runtime.runtime import Wakeup, World
-from braidlog.partition.partition_registry import Hosting
+from braidlog.model.runtime.cooperative import yield_to_loop
+from braidlog.model.runtime.runtime import Runtime, Wakeup
+from braidlog.partition.partition_registry import PartitionRegistry
 
 MEMBERS_AT_ONCE = 200
 """Number of targets per journal batch."""
@@ -36,14 +36,14 @@ MaySee = Callable[[str, str], bool]
 class _Turn:
     """Limits pattern matching per turn of the event loop: the cost of a pattern depends on its author."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._until = world.monotonic() + TURN_SECONDS
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._until = runtime.monotonic() + TURN_SECONDS
 
     async def step(self) -> None:
-        if self._world.monotonic() >= self._until:
-            await breathe()
-            self._until = self._world.monotonic() + TURN_SECONDS
+        if self._runtime.monotonic() >= self._until:
+            await yield_to_loop()
+            self._until = self._runtime.monotonic() + TURN_SECONDS
 
 
 class ConsumerGroupSettings(msgspec.Struct, frozen=True):
@@ -84,8 +84,8 @@ class ConsumerGroups:
         self,
         registry: GroupRegistry,
         offsets: Offsets,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         settings_of: SettingsOf,
         may_see: MaySee,
     ) -> None:
@@ -93,7 +93,7 @@ class ConsumerGroups:
         self._registry = registry
         self._offsets = offsets
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._may_see = may_see
         self.migration: Migrating | None = None
         """None: only an empty group can change its protocol."""
@@ -129,7 +129,7 @@ class ConsumerGroups:
             await self._assigned(group, asked)
             change, answer = group.reconcile(asked)
             self._keep(group, change)
-        await self._registry.journal.settled(self._registry.mark_of(name))
+        await self._registry.journal.wait_committed(self._registry.mark_of(name))
         return answer
 
     def _enter(self, group: ConsumerGroup, asked: Heartbeat) -> None:
@@ -173,17 +173,17 @@ class ConsumerGroups:
             elif asked.epoch != JOIN:
                 return
             else:
-                waiting.append(wakeup := self._world.wakeup())
+                waiting.append(wakeup := self._runtime.wakeup())
                 if not await wakeup.wait(ASSIGNING_SECONDS_MAX):
                     raise BrokerError(Reason.TIMED_OUT, f"group {group.name!r} is computing its assignment; join again")
             self._check_present(group, asked.member)
 
     def _check_present(self, group: ConsumerGroup, member: str) -> None:
         """Raise if the member or its group was removed during a wait."""
-        if not self._is_there(group):
+        if not self._exists(group):
             raise unknown_member(group.name, member)
 
-    def _is_there(self, group: ConsumerGroup) -> bool:
+    def _exists(self, group: ConsumerGroup) -> bool:
         """Whether this is still the group of that name. Writing a removed group would restore it."""
         return self._registry.get(group.name) is group
 
@@ -200,7 +200,7 @@ class ConsumerGroups:
                 except StopIteration as ended:
                     target = ended.value
                 else:
-                    await breathe()
+                    await yield_to_loop()
             await self._retarget(group, target, version)
         finally:
             for wakeup in self._assigning.pop(group):
@@ -208,7 +208,7 @@ class ConsumerGroups:
 
     async def _resolve(self, group: ConsumerGroup) -> None:
         """Match each new pattern against all topics. Topics created later are matched by `topic_changed`."""
-        turn = _Turn(self._world)
+        turn = _Turn(self._runtime)
         used = group.patterns_used()
         for key in group.patterns.keys() - used:
             del group.patterns[key]
@@ -229,20 +229,20 @@ class ConsumerGroups:
         names = list(target)
         for first in range(0, len(names), MEMBERS_AT_ONCE):
             if first:
-                await breathe()
-            if not self._is_there(group):
+                await yield_to_loop()
+            if not self._exists(group):
                 return
             members = group.retargeted({name: target[name] for name in names[first : first + MEMBERS_AT_ONCE]})
             if members:
                 is_changed = True
                 self._registry.put_change(group, Change(members))
-        if self._is_there(group) and group.needs_epoch(is_changed=is_changed):
+        if self._exists(group) and group.needs_epoch(is_changed=is_changed):
             self._registry.put_change(group, Change({}, group.epoch + 1, group.chosen_assignor()))
         group.assigned_version = version
 
     async def topic_changed(self, topic: str) -> None:
         """React to a new, grown or deleted topic: the next heartbeat of a subscribed group recomputes targets."""
-        turn = _Turn(self._world)
+        turn = _Turn(self._runtime)
         exists = self._hosting.exists(topic)
         for group in self._registry.all():
             await turn.step()

@@ -130,4 +130,4 @@ class ClassicMembers:
         return found
 
     async def _settled(self, group: str) -> None:
-        await self._registry.journal.settled(self._registry.mark_of(group))
+        await self._registry.journal.wait_committed(self._registry.mark_of(group))

@@ -14,7 +14,7 @@ from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 
 REBALANCE_TIMEOUT_MS_MAX = 2**31 - 1
 _WAIT_SECONDS_MIN = 0.001
@@ -30,10 +30,12 @@ def name_member(client: str) -> str:
 class ClassicGroups:
     """Operations of classic groups."""
 
-    def __init__(self, registry: GroupRegistry, offsets: Offsets, world: World, new_id: NewId = name_member) -> None:
+    def __init__(
+        self, registry: GroupRegistry, offsets: Offsets, runtime: Runtime, new_id: NewId = name_member
+    ) -> None:
         self._registry = registry
         self._offsets = offsets
-        self._world = world
+        self._runtime = runtime
         self._new_id = new_id
         self._waiting: dict[Ticket, Wakeup] = {}
 
@@ -100,7 +102,7 @@ class ClassicGroups:
                 results.append(error.with_traceback(None))  # a traceback's frames would keep the error alive in a cycle
         if found is not None:
             self._carry_out(found)
-            await self._registry.journal.settled(self._registry.mark_of(group))
+            await self._registry.journal.wait_committed(self._registry.mark_of(group))
         return results
 
     def tick(self, group: ClassicGroup) -> list[str]:
@@ -193,7 +195,7 @@ class ClassicGroups:
         try:
             while not ticket.is_settled:
                 left_ms = group.next_due_ms() - self._registry.session_ms()
-                wakeup = self._waiting[ticket] = self._world.wakeup(parked=True)
+                wakeup = self._waiting[ticket] = self._runtime.wakeup(parked=True)
                 if not await wakeup.wait(max(left_ms / 1000, _WAIT_SECONDS_MIN)) and not ticket.is_settled:
                     self.tick(group)
         finally:
@@ -203,7 +205,7 @@ class ClassicGroups:
         if ticket.error is not None:
             raise ticket.error
         assert ticket.answer is not None
-        await self._registry.journal.settled(ticket.mark)
+        await self._registry.journal.wait_committed(ticket.mark)
         return ticket.answer
 
 

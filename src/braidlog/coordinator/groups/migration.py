@@ -16,14 +16,14 @@ from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import ClassicGroupImage, ClassicMember, State
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 
 class Migration:
     """`Migrating` for groups whose member metadata can be decoded."""
 
     def __init__(
-        self, registry: GroupRegistry, classic: ClassicGroups, metadata: MemberMetadata, hosting: Hosting
+        self, registry: GroupRegistry, classic: ClassicGroups, metadata: MemberMetadata, hosting: PartitionRegistry
     ) -> None:
         self._registry = registry
         self._classic = classic

@@ -14,10 +14,10 @@ from braidlog.coordinator.consumer_groups.messages import Change, ConsumerGroupI
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group, GroupImage
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
-from braidlog.coordinator.state_limits import Holdings, StateKind
+from braidlog.coordinator.state_limits import StateKind, StateUsage
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 AnyGroup = Group | ClassicGroup | ConsumerGroup
 K = TypeVar("K", Group, ClassicGroup, ConsumerGroup)
@@ -44,8 +44,8 @@ class GroupRegistry:
         self,
         tables: GroupTables,
         partitions_of: Callable[[str], int],
-        world: World,
-        holdings: Holdings,
+        runtime: Runtime,
+        holdings: StateUsage,
         initial_delay_ms: int = INITIAL_DELAY_MS,
     ) -> None:
         assigned, classic, consumer, members = tables
@@ -55,9 +55,9 @@ class GroupRegistry:
             ConsumerGroup: consumer,
         }
         self._members = members
-        self._world = world
+        self._runtime = runtime
         self.holdings = holdings
-        self.steady = SteadyClock(world)
+        self.steady = SteadyClock(runtime)
         """Clock for the last heartbeats of members."""
         self.journal = assigned.journal
         self.partitions_of = partitions_of
@@ -80,7 +80,7 @@ class GroupRegistry:
 
     def session_ms(self) -> int:
         """Monotonic time for sessions and rounds of classic groups."""
-        return int(self._world.monotonic() * 1000)
+        return int(self._runtime.monotonic() * 1000)
 
     # -- lookup ----------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class GroupRegistry:
         image: Callable[[], msgspec.Struct],
         more: Iterable[tuple[Table, Key, msgspec.Struct | None]],
     ) -> None:
-        before, group.changed_ms = group.changed_ms, self._world.now_ms()
+        before, group.changed_ms = group.changed_ms, self._runtime.now_ms()
         entries: list[tuple[Table, Key, msgspec.Struct | None]] = [
             (table, (group.name,), image() if kind is type(group) else None)
             for kind, table in self._tables.items()

@@ -35,9 +35,9 @@ from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.reporting.node_report import UNKNOWN_END, LagReport, lag_of
 from braidlog.model.runtime.cooperative import in_slices
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import UNLIMITED
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 SESSION_TIMEOUT_MS = 10_000
 NEVER_COMMITTED_MS = 10 * 60 * 1000
@@ -92,8 +92,8 @@ class Groups:
         self,
         registry: GroupRegistry,
         offsets: Offsets,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         metadata: MemberMetadata | None = None,
         consumer: SettingsOf = lambda _: ConsumerGroupSettings(),
         may_see: MaySee = lambda _, __: True,
@@ -102,9 +102,9 @@ class Groups:
         self._registry = registry
         self._offsets = offsets
         self._hosting = hosting
-        self._world = world
-        self.classic = ClassicGroups(registry, offsets, world)
-        self.consumer = ConsumerGroups(registry, offsets, hosting, world, consumer, may_see)
+        self._runtime = runtime
+        self.classic = ClassicGroups(registry, offsets, runtime)
+        self.consumer = ConsumerGroups(registry, offsets, hosting, runtime, consumer, may_see)
         self._classic_members: ClassicMembers | None = None
         if metadata is not None:
             migration = self.consumer.migration = Migration(registry, self.classic, metadata, hosting)
@@ -197,7 +197,7 @@ class Groups:
 
     async def _settle(self, group: AnyGroup) -> None:
         """Wait until the group's current state is durable."""
-        await self._registry.journal.settled(self._registry.mark_of(group.name))
+        await self._registry.journal.wait_committed(self._registry.mark_of(group.name))
 
     async def expire(self) -> dict[str, list[str]]:
         """Remove expired members and end rounds that are due; called periodically. Returns the removed members by
@@ -238,7 +238,7 @@ class Groups:
         """Wait for all changes. They were journalled before the wait; after it a group may have changed or been
         deleted.
         """
-        await self._registry.journal.settled(*map(self._registry.mark_of, names))
+        await self._registry.journal.wait_committed(*map(self._registry.mark_of, names))
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -321,7 +321,7 @@ class Groups:
         subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
         rows = []
         async for place in in_slices(sorted({*committed, *owners, *subscribed})):
-            if self._is_there(place):
+            if self._exists(place):
                 rows.append(self._lag(group, place, committed.get(place), owners.get(place)))  # noqa: PERF401 - not of async ones
         return rows
 
@@ -348,7 +348,7 @@ class Groups:
     def _partitions_of(self, topic: str) -> int:
         return self._registry.partitions_of(topic)
 
-    def _is_there(self, place: Place) -> bool:
+    def _exists(self, place: Place) -> bool:
         return place[1] < self._partitions_of(place[0])
 
     def _lag(self, group: str, place: Place, committed: Committed | None, member: str | None) -> LagReport:
@@ -370,7 +370,7 @@ class Groups:
         if found is None and not self._offsets.has_group(group):
             raise _unknown_group(group)
         # Both drops happen before any wait: a member that joins during the wait creates a new group.
-        await self._registry.journal.settled(self._offsets.drop_group(group), self._registry.drop(group))
+        await self._registry.journal.wait_committed(self._offsets.drop_group(group), self._registry.drop(group))
         audit(f"group {group} deleted")
 
     async def delete_commits(self, group: str, places: Iterable[Place]) -> list[Place]:
@@ -382,7 +382,7 @@ class Groups:
         read = self._topics_read(found)
         refused = [place for place in wanted if place[0] in read]
         mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
-        await self._registry.journal.settled(mark)
+        await self._registry.journal.wait_committed(mark)
         audit(f"group {group}: commits deleted={len(wanted) - len(refused)}")
         return refused
 
@@ -393,7 +393,7 @@ class Groups:
         """
         if retention_ms == UNLIMITED:
             return []
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         deleted, marks = [], []
         async for name in in_slices(self.names()):
             committed = self._offsets.of_group(name)
@@ -406,7 +406,7 @@ class Groups:
             if len(old) == len(committed):
                 marks.append(self._registry.drop(name))
                 deleted.append(name)
-        await self._registry.journal.settled(*marks)
+        await self._registry.journal.wait_committed(*marks)
         return deleted
 
 

@@ -14,10 +14,10 @@ import msgspec
 from braidlog.codec.batch.records import EndMarker, control_batch
 from braidlog.coordinator.offsets import Place
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.opening import wake
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 
 Failures = dict[Place | str, BrokerError | StorageFault]
 """Errors by partition or group in which an end could not be written."""
@@ -57,9 +57,9 @@ class MarkerWriter(Protocol):
 class LocalMarkers:
     """Writes markers for partitions that this node leads, and groups that it coordinates."""
 
-    def __init__(self, hosting: Hosting, world: World, end_commits: EndCommits) -> None:
+    def __init__(self, hosting: PartitionRegistry, runtime: Runtime, end_commits: EndCommits) -> None:
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._end_commits = end_commits
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:  # noqa: ARG002 - only local leaders here
@@ -71,12 +71,12 @@ class LocalMarkers:
             for place in end.places:
                 try:
                     hosted = self._hosting.partition(*place)
-                    marked[place] = hosted, mark(hosted, end.producer_id, end.epoch, end.marker, self._world.now_ms())
+                    marked[place] = hosted, mark(hosted, end.producer_id, end.epoch, end.marker, self._runtime.now_ms())
                 except (BrokerError, StorageFault) as error:
                     failures[place] = error
         for place, (hosted, next_offset) in marked.items():
             try:
-                await hosted.made_durable(next_offset, self._world)
+                await hosted.wait_durable(next_offset, self._runtime)
             except (BrokerError, StorageFault) as error:
                 failures[place] = error
         for group in sorted({group for end in ends for group in end.groups}):
@@ -92,7 +92,7 @@ class LocalMarkers:
         for place in {place for end in ends for place in end.places}:
             with suppress(BrokerError, StorageFault):  # reported when the marker is written
                 found.append(self._hosting.partition(*place))
-        await wake(found, self._hosting, self._world)
+        await wake(found, self._hosting, self._runtime)
 
 
 def mark(hosted: Partition, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> int:
@@ -113,7 +113,7 @@ def mark(hosted: Partition, producer_id: int, epoch: int, marker: EndMarker, now
     return hosted.append_marker(batch, now_ms)
 
 
-async def abort_hanging(hosted: Partition, producer_id: int, epoch: int, world: World) -> None:
+async def abort_hanging(hosted: Partition, producer_id: int, epoch: int, runtime: Runtime) -> None:
     """Abort a producer's open transaction in a partition if no coordinator knows it."""
     opened = [] if hosted.open_log is None else hosted.producers()  # a closed partition has no open transaction
     known = next((each for each in opened if each.producer_id == producer_id), None)
@@ -122,5 +122,5 @@ async def abort_hanging(hosted: Partition, producer_id: int, epoch: int, world: 
     if epoch < known.epoch:
         text = f"producer {producer_id} is in epoch {known.epoch} in {hosted}, not {epoch}"
         raise BrokerError(Reason.STALE_PRODUCER_EPOCH, text)
-    next_offset = mark(hosted, producer_id, epoch, EndMarker(commit=False), world.now_ms())
-    await hosted.made_durable(next_offset, world)
+    next_offset = mark(hosted, producer_id, epoch, EndMarker(commit=False), runtime.now_ms())
+    await hosted.wait_durable(next_offset, runtime)

@@ -7,14 +7,14 @@ crash would be stored twice. A higher client epoch maps to the next log epoch; a
 import msgspec
 
 from braidlog.coordinator.journal import NOTHING, Table
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
+from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.runtime.cooperative import in_slices
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 
 UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
 """A name unused for this time is deleted. If it returns it is a new producer, and old retries are not recognized."""
@@ -44,12 +44,12 @@ def current(known: NamedProducer | None, name: str, foreign_epoch: int) -> Named
 class NamedProducers:
     """Operations of self-named producers."""
 
-    def __init__(self, table: Table, ids: ProducerIds, world: World, holdings: Holdings) -> None:
+    def __init__(self, table: Table, ids: ProducerIds, runtime: Runtime, holdings: StateUsage) -> None:
         self._table = table
         self._ids = ids
         self._holdings = holdings
-        self._turns = Turns(world)
-        self._steady = SteadyClock(world)
+        self._turns = KeyedLock(runtime)
+        self._steady = SteadyClock(runtime)
         self._used_ms = {str(name): self._steady.now_ms() for (name,), _ in table.items()}
         """When each name was last used. Names of an earlier run count from the start of this one."""
 
@@ -62,7 +62,7 @@ class NamedProducers:
             self._used_ms[name] = self._steady.now_ms()
         if known is not None and not self._turns.is_held(name):
             return known  # the common case: without a wait, requests keep their order
-        async with self._turns.take(name):
+        async with self._turns.acquire(name):
             with self._holdings.admitted(StateKind.NAMED_PRODUCERS, name, by):
                 return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
 
@@ -76,12 +76,12 @@ class NamedProducers:
             )
         known: NamedProducer | None = self._table.get(name)
         if known is None or known.epoch >= EPOCH_MAX:
-            chosen = NamedProducer(await self._ids.take(), 0, foreign_epoch)
+            chosen = NamedProducer(await self._ids.allocate(), 0, foreign_epoch)
         else:
             chosen = NamedProducer(known.producer_id, known.epoch + 1, foreign_epoch)
         mark = self._table.put(name, value=chosen)
         self._used_ms[name] = self._steady.now_ms()
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
         return chosen
 
     async def expire(self) -> list[str]:
@@ -93,5 +93,5 @@ class NamedProducers:
                 mark = self._table.drop(name)
                 del self._used_ms[name]
                 expired.append(name)
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
         return expired

@@ -11,7 +11,7 @@ import msgspec
 
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.offsets import Commit, Offsets, Place
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
+from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import End
 from braidlog.coordinator.transactions.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
@@ -33,7 +33,7 @@ class Pending(msgspec.Struct, frozen=True):
 class PendingCommits:
     """Operations of pending commits."""
 
-    def __init__(self, table: Table, offsets: Offsets, ask: Ask, holdings: Holdings) -> None:
+    def __init__(self, table: Table, offsets: Offsets, ask: Ask, holdings: StateUsage) -> None:
         self._table = table
         self._offsets = offsets
         self._ask = ask
@@ -73,7 +73,7 @@ class PendingCommits:
         with self._holdings.admitted(StateKind.GROUPS, group, by):
             mark = self._table.put(group, producing.producer_id, value=pending)
             self._by_group.setdefault(group, {})[producing.producer_id] = pending
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
         return len(staged)
 
     def _check(self, group: str, producing: Producing, verified: Verified) -> Sequence[Commit]:
@@ -91,7 +91,7 @@ class PendingCommits:
             )
         return known.commits if known is not None and known.number == verified.number else ()
 
-    async def end(self, ends: Sequence[End]) -> None:
+    async def complete(self, ends: Sequence[End]) -> None:
         """End transactions: their pending commits become commits, or are dropped.
 
         An entry is written even if nothing is pending: a replaced coordinator cannot settle it, and its successor may
@@ -111,7 +111,7 @@ class PendingCommits:
         for (group, producer_id), pending in left.items():
             if pending is None:
                 self._forget(group, producer_id)
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
 
     def _note(self, end: End) -> None:
         known = self._ended.pop(end.producer_id, Verified(end.coordinator_epoch, end.number))

@@ -7,8 +7,8 @@ the rest of a block and never repeats it.
 from braidlog.cluster.metadata.events import Event, IdBlock
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 
 BLOCK = 1000
 _TURN = "a block of producer ids"
@@ -17,16 +17,16 @@ _TURN = "a block of producer ids"
 class ProducerIds:
     """Allocates producer ids."""
 
-    def __init__(self, metadata: Metadata, world: World) -> None:
+    def __init__(self, metadata: Metadata, runtime: Runtime) -> None:
         self._metadata = metadata
-        self._turns = Turns(world)
+        self._turns = KeyedLock(runtime)
         self._next = self._limit = 0
         self._reserve: tuple[int, int] | None = None
 
-    async def take(self) -> int:
+    async def allocate(self) -> int:
         """Return a new producer id."""
         if self._next >= self._limit:
-            async with self._turns.take(_TURN):
+            async with self._turns.acquire(_TURN):
                 if self._next >= self._limit:  # otherwise the previous lock holder has allocated one
                     self._next, self._limit = self._reserve or await self._take_block()
                     self._reserve = None
@@ -36,7 +36,7 @@ class ProducerIds:
     async def fill_reserve(self) -> None:
         """Allocate a block in advance, so that new producers can start during a metadata outage."""
         if self._reserve is None:
-            async with self._turns.take(_TURN):
+            async with self._turns.acquire(_TURN):
                 if self._reserve is None:
                     self._reserve = await self._take_block()
 

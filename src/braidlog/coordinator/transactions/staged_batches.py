@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from braidlog.coordinator.journal import Table
-from braidlog.coordinator.state_limits import Holdings, StateKind
+from braidlog.coordinator.state_limits import StateKind, StateUsage
 from braidlog.coordinator.transactions.transaction import Producing
 from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.runtime.cooperative import in_slices
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.stage_ids import StageName, check_batch_id, check_sink, read_stage_name
 
 UNUSED_MS_MAX = 30 * 24 * 3600 * 1000
@@ -60,12 +60,12 @@ class Decided(msgspec.Struct, frozen=True):
 class Staging:
     """Operations of staged batches."""
 
-    def __init__(self, table: Table, transactions: Transactions, world: World, holdings: Holdings) -> None:
+    def __init__(self, table: Table, transactions: Transactions, runtime: Runtime, holdings: StateUsage) -> None:
         self._table = table
         self._holdings = holdings
         self._transactions = transactions
-        self._world = world
-        self._turns = Turns(world)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
 
     def last_batch(self, sink: str, *, owner: str, writer: str = "") -> int:
         """The last committed batch; NO_BATCH if there is none."""
@@ -86,14 +86,14 @@ class Staging:
         if len(stages) > STAGES_MAX:
             raise _refused(f"a batch has at most {STAGES_MAX} stages, not {len(stages)}")
         _check_stages(sink, batch_id, stages)
-        async with self._turns.take(sink):
+        async with self._turns.acquire(sink):
             known = self._find(sink, owner, writer)
             if known is not None and batch_id <= known.last_batch:
                 await self._drop(sink, batch_id, stages)
                 return Decided(known.last_batch, already=True)
             kept = {each.name for each in stages}
             left = [name for name in self._left_open(sink, batch_id) if name not in kept]
-            last = Sink(batch_id, owner, writer, self._world.now_ms())
+            last = Sink(batch_id, owner, writer, self._runtime.now_ms())
             try:
                 with self._holdings.admitted(StateKind.SINKS, sink, owner):
                     await self._transactions.end_together(stages, left, [(self._table, (sink,), last)])
@@ -114,7 +114,7 @@ class Staging:
         """
         check_batch_id(batch_id)
         _check_stages(sink, batch_id, stages or ())
-        async with self._turns.take(sink):
+        async with self._turns.acquire(sink):
             known = self._find(sink, owner)
             await self._drop(sink, batch_id, stages)
             last = NO_BATCH if known is None else known.last_batch
@@ -160,15 +160,15 @@ class Staging:
         async for (word, *_), seen in in_slices(self._table.items()):
             sink = str(word)
             if self._is_unused(seen):
-                async with self._turns.take(sink):
+                async with self._turns.acquire(sink):
                     found: Sink | None = self._table.get(sink)  # checked again, as it may have changed during the wait
                     if found is not None and self._is_unused(found):
-                        await self._table.journal.settled(self._table.drop(sink))
+                        await self._table.journal.wait_committed(self._table.drop(sink))
                         forgotten.append(sink)
         return forgotten
 
     def _is_unused(self, found: Sink) -> bool:
-        return self._world.now_ms() - found.used_ms > UNUSED_MS_MAX
+        return self._runtime.now_ms() - found.used_ms > UNUSED_MS_MAX
 
 
 def _check_stages(sink: str, batch_id: int, stages: Sequence[Producing]) -> None:

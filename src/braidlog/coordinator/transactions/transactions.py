@@ -14,7 +14,7 @@ import msgspec
 from braidlog.codec.batch.header import NO_PRODUCER
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.coordinator.offsets import Offsets, Place, check_group_name
-from braidlog.coordinator.state_limits import NODE, Holdings, StateKind
+from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import MarkerWriter, abort_hanging
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.coordinator.transactions.transaction import (
@@ -36,9 +36,9 @@ from braidlog.coordinator.transactions.transaction import (
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.runtime.cooperative import in_slices
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.partition_registry import Hosting, refuse_published
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.partition_registry import PartitionRegistry, refuse_published
 from braidlog.partition.produce.transaction_verification import Verified
 
 TIMEOUT_MS = 60_000
@@ -55,10 +55,10 @@ class Transactions:
         self,
         table: Table,
         ids: ProducerIds,
-        hosting: Hosting,
+        hosting: PartitionRegistry,
         offsets: Offsets,
-        world: World,
-        holdings: Holdings,
+        runtime: Runtime,
+        holdings: StateUsage,
         markers: MarkerWriter,
     ) -> None:
         self._table = table
@@ -67,15 +67,15 @@ class Transactions:
         self._hosting = hosting
         self._offsets = offsets
         self._markers = markers
-        self._world = world
-        self._turns = Turns(world)
+        self._runtime = runtime
+        self._turns = KeyedLock(runtime)
         self._added: dict[str, dict[Place, Mark]] = {}
         """By open transaction: its partitions, each with the mark that must be settled before the partition belongs to
         it.
 
         A later partition must not delay writes to earlier ones. One without an entry was settled at the start.
         """
-        self._steady = SteadyClock(world)
+        self._steady = SteadyClock(runtime)
         self._opened_ms = self._steady.now_ms()
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._decided = {str(name) for (name,), txn in table.items() if txn.state in DECIDED}
@@ -115,9 +115,9 @@ class Transactions:
         """Lock for one request of an id, after its previous write is settled. A decision that may still be lost is
         neither carried out nor reported.
         """
-        async with self._turns.take(name):
+        async with self._turns.acquire(name):
             if name in self._in_doubt:
-                await self._table.journal.settled(self._in_doubt[name])
+                await self._table.journal.wait_committed(self._in_doubt[name])
                 del self._in_doubt[name]
             yield
 
@@ -149,7 +149,7 @@ class Transactions:
     async def _begin_producer(self, name: str, timeout_ms: int, expected: tuple[int, int] | None) -> Transaction:
         known: Transaction | None = self._table.get(name)
         if known is None:
-            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
+            return await self._keep(name, Transaction(await self._ids.allocate(), 0, timeout_ms))
         if expected is not None and self._is_retry(name, known, expected) and known.state is TxnState.EMPTY:
             return known
         last_epoch = expected[1] if expected else NO_EPOCH
@@ -158,7 +158,7 @@ class Transactions:
         known = await self._finish(name, known)
         begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch, number=known.number)
         if known.epoch >= EPOCH_MAX:
-            begun = msgspec.structs.replace(begun, producer_id=await self._ids.take(), epoch=0)
+            begun = msgspec.structs.replace(begun, producer_id=await self._ids.allocate(), epoch=0)
         last_id = expected[0] if expected else NO_PRODUCER
         return await self._keep(name, msgspec.structs.replace(begun, last_producer_id=last_id))
 
@@ -169,7 +169,7 @@ class Transactions:
         self._check(name, *expected)
         return False
 
-    async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
+    async def begin_transaction(self, name: str, producer_id: int, epoch: int) -> Transaction:
         """Begin a transaction explicitly, before anything is added. Raises if one is already open."""
         async with self._turn(name):
             found = self._open(name, producer_id, epoch)
@@ -230,7 +230,9 @@ class Transactions:
         changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
         return found if changed == found else await self._keep(name, changed)
 
-    async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, bump: bool = False) -> Transaction:
+    async def end_transaction(
+        self, name: str, producer_id: int, epoch: int, *, commit: bool, bump: bool = False
+    ) -> Transaction:
         """Commit or abort. Repeating the same end succeeds, and so does ending a transaction that never began.
 
         `bump`: the producer gets a new epoch; a retry names the previous one.
@@ -288,7 +290,7 @@ class Transactions:
         async with self._turn(name):
             found: Transaction | None = self._table.get(name)
             if found is None or (topic, number) not in found.partitions:
-                await abort_hanging(self._hosting.partition(topic, number), producer_id, epoch, self._world)
+                await abort_hanging(self._hosting.partition(topic, number), producer_id, epoch, self._runtime)
             else:
                 await self._finish(
                     name, await self._keep(name, fenced(found)) if found.state is TxnState.ONGOING else found
@@ -363,14 +365,14 @@ class Transactions:
         committed = (found for found in over.values() if found.state is TxnState.COMMITTING)
         staged = [each for found in committed for each in found.offsets]
         if staged:
-            await self._table.journal.settled(self._offsets.put_staged(staged))
+            await self._table.journal.wait_committed(self._offsets.put_staged(staged))
         return await self._keep_together({name: await self._ended(found) for name, found in over.items()}), failed
 
     async def _ended(self, found: Transaction) -> Transaction:
         """The ended transaction. Its producer gets another id if it requested a new epoch and none is left."""
         if found.epoch <= EPOCH_MAX or found.last_epoch == NO_EPOCH:
             return ended(found)
-        renamed = {"producer_id": await self._ids.take(), "epoch": 0, "last_producer_id": found.producer_id}
+        renamed = {"producer_id": await self._ids.allocate(), "epoch": 0, "last_producer_id": found.producer_id}
         return msgspec.structs.replace(ended(found), **renamed)
 
     async def _confirmed(self, name: str, found: Transaction) -> Transaction:
@@ -386,7 +388,7 @@ class Transactions:
         self, changed: Mapping[str, Transaction], beside: Sequence[tuple[Table, Key, msgspec.Struct]] = ()
     ) -> dict[str, Transaction]:
         """Write several transactions, and the entries `beside`, as one journal entry; durable when this returns."""
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
         known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
         entries = [(self._table, (name,), None if is_over(each) else each) for name, each in kept.items()]
@@ -394,7 +396,7 @@ class Transactions:
         for name, each in kept.items():
             self._note(name, known[name], each, mark)
             self._in_doubt[name] = mark
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)
         for name in kept:
             self._in_doubt.pop(name, None)
         return kept
@@ -489,7 +491,7 @@ class Transactions:
         return now_ms - started_ms > found.timeout_ms
 
     def _is_unused(self, found: Transaction) -> bool:
-        idle_ms = self._world.now_ms() - found.used_ms
+        idle_ms = self._runtime.now_ms() - found.used_ms
         is_idle = found.state is TxnState.EMPTY or found.state in ENDED
         return is_idle and idle_ms > self._holdings.limits.transactional_id_expiration_ms
 
@@ -497,4 +499,4 @@ class Transactions:
         mark = self._table.drop(name)
         self._by_producer.pop(found.producer_id, None)
         self._never_begun.discard(name)
-        await self._table.journal.settled(mark)
+        await self._table.journal.wait_committed(mark)

@@ -102,7 +102,7 @@ def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V])
     raise AssertionError("an image was given back twice")
 
 
-def settled(top: MutableMapping[bytes, V], count_max: int) -> tuple[MutableMapping[bytes, V], bool]:
+def merged(top: MutableMapping[bytes, V], count_max: int) -> tuple[MutableMapping[bytes, V], bool]:
     """`top` without the layers that nobody needs any more, and whether there is more to do: each call does a part."""
     while isinstance(top, Overlay) and not top.is_looked_at:
         if not top.merge(count_max):

@@ -76,7 +76,7 @@ class HybridClock:
         """The last stamp given."""
         return Stamp(self.wall_ms, self.counter, self.node)
 
-    def follow(self, other: Stamp) -> None:
+    def advance_past(self, other: Stamp) -> None:
         """A stamp is in our own log: the next one is greater, however far ahead it is."""
         self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
 
@@ -89,6 +89,6 @@ class HybridClock:
             raise BrokerError(
                 Reason.UNAVAILABLE, f"a peer's clock is {other.wall_ms - now_ms} ms ahead, more than {DRIFT_MS_MAX}"
             )
-        self.follow(other)
+        self.advance_past(other)
         self.tick(now_ms)
         return self.stamp

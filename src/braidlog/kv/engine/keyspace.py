@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, MutableMapping
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from braidlog.kv.engine.copy_on_write import Overlay, released, settled
+from braidlog.kv.engine.copy_on_write import Overlay, merged, released
 from braidlog.kv.engine.values import (
     DEADLINE_COST,
     KEY_COST,
@@ -136,8 +136,8 @@ class Keyspace:
 
     def settle(self, count_max: int) -> bool:
         """Do a part of what is left to do after images: so many changes at most; return whether there is more."""
-        self.data, more_keys = settled(self.data, count_max)
-        self.deadlines, more_deadlines = settled(self.deadlines, count_max)
+        self.data, more_keys = merged(self.data, count_max)
+        self.deadlines, more_deadlines = merged(self.deadlines, count_max)
         return more_keys or more_deadlines
 
     # -- changing --------------------------------------------------------------------------------------------

@@ -133,7 +133,7 @@ class Store:
         """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault
 
-    def go_on(self) -> None:
+    def resume_writes(self) -> None:
         """Take mutations again: it does."""
         self._stopped = None
 
@@ -164,11 +164,11 @@ class Store:
             what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"
             raise BrokerError(Reason.UNAVAILABLE, f"{what}; set it, or {REPAIR}")
 
-    def look(self, operation: o.Operation[R], now_ms: int) -> R:
+    def read(self, operation: o.Operation[R], now_ms: int) -> R:
         """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
-    def let_go_if_due(self, key: bytes, now_ms: int) -> None:
+    def expire_if_due(self, key: bytes, now_ms: int) -> None:
         """A key whose time has come goes now, by a mutation."""
         if self.keyspace.deadlines:
             self._current(key, max(now_ms, self.clock.wall_ms))

@@ -108,7 +108,7 @@ class Watcher(Protocol):
         """The same of plain changes in columns."""
         ...
 
-    def began_anew(self) -> None:
+    def restarted(self) -> None:
         """The state was thrown away, with changes that it told of: those after the watermark may never have been."""
         ...
 
@@ -239,7 +239,7 @@ class FeedQueue:
             more = section.append_columns(more)
             self.section_bytes += len(section.data) - size
 
-    def began_anew(self) -> None:
+    def restarted(self) -> None:
         raise AssertionError("a state that is read from a log is made once")
 
     def _section(self, node: bytes, wall_ms: int) -> FeedSection:

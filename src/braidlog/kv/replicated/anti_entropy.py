@@ -72,7 +72,7 @@ class Unknown(NamedTuple):
     ask: Ask
 
 
-class KeyTold(NamedTuple):
+class KeyState(NamedTuple):
     key: bytes
     kind: int
     value: bytes
@@ -81,15 +81,15 @@ class KeyTold(NamedTuple):
     stamp: bytes
 
 
-class LeafTold(NamedTuple):
+class LeafState(NamedTuple):
     """The leaf differs: all of its keys, as the leader has them after the record before `offset`."""
 
     ask: Ask
     offset: int
-    keys: tuple[KeyTold, ...]
+    keys: tuple[KeyState, ...]
 
 
-Reply = Same | Narrower | Unknown | LeafTold
+Reply = Same | Narrower | Unknown | LeafState
 
 
 class Repaired(NamedTuple):
@@ -136,7 +136,7 @@ class SlotTree:
 
     # -- at the leader -----------------------------------------------------------------------------------------
 
-    def answer(self, ask: Ask) -> Reply:
+    def respond(self, ask: Ask) -> Reply:
         """What the leader says. The epoch is its own: its owner refuses any other."""
         leaves = self.at(ask.offset)
         if leaves is None:
@@ -147,13 +147,13 @@ class SlotTree:
         if following - first > 1:
             self.keep(ask.offset, leaves)  # for the questions about parts
             return Narrower(ask)
-        return LeafTold(ask, self.slot.applied, tuple(map(self._describe, self.tree.keys_in({first}))))
+        return LeafState(ask, self.slot.applied, tuple(map(self._describe, self.tree.keys_in({first}))))
 
-    def _describe(self, key: bytes) -> KeyTold:
+    def _describe(self, key: bytes) -> KeyState:
         value, stamp = self.slot.keyspace.data[key], self.slot.stamp_of(key)
         deadline_ms = self.slot.keyspace.deadlines.get(key, 0)
         packed = bytes(28) if stamp is None else stamp.pack()
-        return KeyTold(key, code_of(value), write_value(value), deadline_ms, packed)
+        return KeyState(key, code_of(value), write_value(value), deadline_ms, packed)
 
 
 def _mark_after(offset: int) -> int:
@@ -168,7 +168,7 @@ class Comparison:
         self._epoch = epoch
         self._leaves: Leaves = ()
         self._asked: set[Ask] = set()
-        self._received: dict[int, LeafTold] = {}
+        self._received: dict[int, LeafState] = {}
         """Leaf → what is put in its place once as much is applied."""
         self.compared = 0
         """Comparisons that came to an end: alike, or put right."""
@@ -194,7 +194,7 @@ class Comparison:
         self._asked.clear()
         self._received.clear()
 
-    def begin(self) -> list[Ask]:
+    def restart(self) -> list[Ask]:
         """Compare anew: what of the last time is unanswered by now never will be."""
         self.give_up()
         return self._ask_all(self._mine.slot.applied)
@@ -211,7 +211,7 @@ class Comparison:
         self._asked.update(asks)
         return asks
 
-    def take(self, reply: Reply) -> list[Ask]:
+    def handle_reply(self, reply: Reply) -> list[Ask]:
         """The leader has answered; return what to ask next. Anything but the answer to an open question is dropped."""
         ask = reply.ask
         if ask not in self._asked:
@@ -227,7 +227,7 @@ class Comparison:
                 mark = self._mine.last_mark
                 if mark is not None and mark < ask.offset and ask.among == (0, LEAVES):
                     return self._ask_all(mark)
-            case LeafTold():
+            case LeafState():
                 if reply.offset >= self._mine.slot.applied:
                     self._received[ask.among[0]] = reply
         return []
@@ -238,14 +238,14 @@ class Comparison:
         ready = [leaf for leaf, told in self._received.items() if told.offset == applied]
         for leaf in [leaf for leaf, told in self._received.items() if told.offset < applied]:
             del self._received[leaf]  # it came too late; the next comparison finds it again
-        done = [_put_right(self._mine, leaf, self._received.pop(leaf)) for leaf in ready]
+        done = [_repair(self._mine, leaf, self._received.pop(leaf)) for leaf in ready]
         if done:
             self._mine.forget()
             self.compared += not self._received and not self._asked
         return [each for each in done if each.put or each.removed]
 
 
-def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
+def _repair(mine: SlotTree, leaf: int, told: LeafState) -> Repaired:
     keyspace, tree = mine.slot.keyspace, mine.tree
     wanted = {
         each.key: (read_coded(each.kind, each.value), each.value, each.deadline_ms, unpack_stamp(each.stamp))

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from braidlog.kv.engine.hybrid_clock import Stamp
 from braidlog.kv.engine.operations import Columns, Kind
 from braidlog.kv.engine.values import HashValue, ListValue, code_of, read_coded, write_value
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import (
     NEVER,
     STAMP_BYTES,
@@ -91,7 +91,7 @@ def read_record(key: bytes | None, value: bytes | None) -> SlotRecord | Part:
 class Checkpoint:
     """One under way: `write_some` until nothing is left, then `end`. It ends by itself when its slot has another, or none."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: LogKeyspace) -> None:
         self._slot = slot
         self._keys = list(slot.stamps)
         self._at = 0
@@ -165,7 +165,7 @@ def _origin_parts(origins: Mapping[Origin, int]) -> Iterator[Part]:
         yield Part(None, _HEAD.pack(VERSION, What.ORIGINS) + packed)
 
 
-def _key_part(slot: Slot, key: bytes) -> Part:
+def _key_part(slot: LogKeyspace, key: bytes) -> Part:
     value, stamps = slot.keyspace.data.get(key), slot.stamps[key]
     kind, until_ms, written = _GONE, slot.gone.get(key, 0), b""
     if value is not None:
@@ -179,7 +179,7 @@ def _key_part(slot: Slot, key: bytes) -> Part:
 # -- on whoever applies the log ----------------------------------------------------------------------------------
 
 
-def apply(slot: Slot, offset: int, record: SlotRecord | Part) -> None:
+def apply(slot: LogKeyspace, offset: int, record: SlotRecord | Part) -> None:
     """The next record of the log. A state that is complete has what a checkpoint says."""
     if not slot.is_complete and slot.applied == slot.begins_at:
         is_begin = isinstance(record, Part) and record.value[1] == What.BEGIN
@@ -196,7 +196,7 @@ def apply(slot: Slot, offset: int, record: SlotRecord | Part) -> None:
     slot.passed(offset)
 
 
-def _restore(slot: Slot, part: Part) -> None:
+def _restore(slot: LogKeyspace, part: Part) -> None:
     match part.value[1]:
         case What.BEGIN:
             _, _, latest_ms, wall_ms, counter = _BEGIN.unpack_from(part.value)
@@ -213,7 +213,7 @@ def _restore(slot: Slot, part: Part) -> None:
             slot.is_complete = _END.unpack(part.value)[2] == slot.begins_at
 
 
-def _restore_key(slot: Slot, key: bytes, data: bytes) -> None:
+def _restore_key(slot: LogKeyspace, key: bytes, data: bytes) -> None:
     _, _, kind, is_replaced, until_ms = _KEY.unpack_from(data)
     at = _KEY.size + STAMP_BYTES
     changed, replaced = data[_KEY.size : at], NEVER
@@ -223,6 +223,6 @@ def _restore_key(slot: Slot, key: bytes, data: bytes) -> None:
         raise ProtocolError("a key of a checkpoint ends inside of its stamps")
     slot.stamps[key] = packed(changed, replaced)
     if kind == _GONE:
-        slot.remember_gone(key, until_ms)
+        slot.record_deletion(key, until_ms)
     else:
         slot.keyspace.put(key, read_coded(kind, data[at:]), until_ms)

@@ -2,7 +2,8 @@
 
 Knows: what has to be asked once for many (rights, clock, room), and where a run of plain ones has to end. Does not know: which
 keys are in which log, who waits.
-Invariant: the state, the records and the answers are those of `Slot.execute` and `Slot.apply` for each row or record, in order.
+Invariant: the state, the records and the answers are those of `LogKeyspace.execute` and `LogKeyspace.apply` for each
+row or record, in order.
 """
 
 import struct
@@ -18,7 +19,7 @@ from braidlog.kv.feed.feed_records import MutationColumns
 from braidlog.kv.replicated import checkpoints
 from braidlog.kv.replicated.checkpoints import read_record
 from braidlog.kv.replicated.log_kernel import apply_records, change_rows, read_rows
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import VERSION
 from braidlog.model.errors import BrokerError, Reason
 
@@ -82,7 +83,7 @@ def head_of(level: int, wall_ms: int, node: bytes) -> bytes:
 
 
 def execute_rows(
-    slot: Slot, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
+    slot: LogKeyspace, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
 ) -> list[int]:
     """Carry out some rows; return those that are refused. Changes are written to the batch that the log gathers."""
 
@@ -99,15 +100,15 @@ def execute_rows(
     return in_order(columns, left, results, execute)
 
 
-def look_at_rows(slot: Slot, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
+def look_at_rows(slot: LogKeyspace, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
     """Read some rows as a follower has them; return those that are refused."""
     containers = slot.keyspace.data, None, slot.keyspace.recency
     left = look_up(slot.store, containers, columns, rows, now_ms, results)
-    return in_order(columns, left, results, lambda operation: slot.look(operation, now_ms))
+    return in_order(columns, left, results, lambda operation: slot.read(operation, now_ms))
 
 
 def _change_plain(
-    slot: Slot, columns: Columns, rows: list[int], at: int, level: Level, now_ms: int, results: list[Any]
+    slot: LogKeyspace, columns: Columns, rows: list[int], at: int, level: Level, now_ms: int, results: list[Any]
 ) -> int:
     """Carry out plain changes from rows[at] on; return where one is that is not plain."""
     store, clock, keyspace = slot.store, slot.clock, slot.keyspace
@@ -158,7 +159,7 @@ def _change_plain(
 
 
 def _changed(
-    slot: Slot, columns: Columns, rows: list[int], wall_ms: int, counter: int, written: int, results: list[Any]
+    slot: LogKeyspace, columns: Columns, rows: list[int], wall_ms: int, counter: int, written: int, results: list[Any]
 ) -> None:
     sequence = slot.store.sequence
     slot.store.sequence = sequence + written
@@ -180,7 +181,7 @@ def _changed(
 # -- on followers ------------------------------------------------------------------------------------------------
 
 
-def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end: int, records_max: int) -> int:
+def apply_batch(slot: LogKeyspace, data: bytes, position: int, header: BatchHeader, end: int, records_max: int) -> int:
     """Apply the records of a batch from `slot.applied` on and below `end`, at about so much cost; return the cost.
 
     The batch's checksum was verified. A `StorageFault`: they do not belong to this state's past.
@@ -196,7 +197,7 @@ def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end
     return cost
 
 
-def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max: int) -> int:
+def _apply_singly(slot: LogKeyspace, data: bytes, position: int, end: int, records_max: int) -> int:
     """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
     count = 0
     for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
@@ -209,7 +210,7 @@ def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max:
     return count
 
 
-def _apply_plain(slot: Slot, section: memoryview, header: BatchHeader, end: int) -> bool:
+def _apply_plain(slot: LogKeyspace, section: memoryview, header: BatchHeader, end: int) -> bool:
     """Apply plain records as far as they come; return whether there was one."""
     if not slot.takes_columns:
         return False

@@ -1,7 +1,8 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
 # ruff: noqa: C901, F821, PLR0912, PLR0913, PLR0915, PLR0917, RET505
 # - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where
-# it is an `else` mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
+# it is an `else`
+# mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type, call-overload"
 """Plain operations on the keys of one log, and what that log keeps of them, without a Python object for each operation.
 

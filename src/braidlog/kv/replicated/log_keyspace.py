@@ -85,7 +85,7 @@ class _StampedLog:
 
     fault: StorageFault | None = None
 
-    def __init__(self, slot: "Slot") -> None:
+    def __init__(self, slot: "LogKeyspace") -> None:
         self._slot = slot
         self.level = Level.QUORUM
 
@@ -101,7 +101,7 @@ class _StampedLog:
         return slot.log.append(SlotRecord(kind, key, argument, ttl_seconds, self.level, stamped))
 
 
-class Slot:
+class LogKeyspace:
     """`execute` on the leader, `apply` and `look` on followers. All of it belongs to one thread."""
 
     def __init__(
@@ -171,7 +171,7 @@ class Slot:
     def execute(self, operation: Operation[R], level: Level, now_ms: int) -> R:
         """Carry out an operation at once. A key whose time has come goes first, by a record, also if it is only read."""
         self._stamped.level = level
-        self.store.let_go_if_due(operation.key, now_ms)
+        self.store.expire_if_due(operation.key, now_ms)
         return self.store.execute(operation, now_ms)
 
     def expire(self, now_ms: int, count_max: int) -> int:
@@ -182,7 +182,7 @@ class Slot:
         stamp = Stamp(mutation.wall_ms, mutation.counter, self.clock.node)
         self._note(Op(mutation.op), mutation.key, stamp, mutation.argument)
 
-    def take(self, record: SlotRecord) -> None:
+    def salvage_record(self, record: SlotRecord) -> None:
         """Write a mutation that was salvaged, and apply it. Whether it counts was asked before (kv/replicated/salvage.py)."""
         assert record.origin is not None
         if self.checkpoint is not None:
@@ -218,12 +218,12 @@ class Slot:
 
     def observe(self, stamp: Stamp) -> None:
         """Never refused: it is in the log, or was given by this node."""
-        self.clock.follow(stamp)
+        self.clock.advance_past(stamp)
 
-    def look(self, operation: Operation[R], now_ms: int) -> R:
+    def read(self, operation: Operation[R], now_ms: int) -> R:
         """What a follower has of a key; one whose time has come is there until its leader says that it went."""
         deadline_ms = self.keyspace.deadlines.get(operation.key)
-        return self.store.look(operation, now_ms if deadline_ms is None else min(now_ms, deadline_ms - 1))
+        return self.store.read(operation, now_ms if deadline_ms is None else min(now_ms, deadline_ms - 1))
 
     # -- many at once (log_columns.py) -------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Slot:
         self.latest_ms = max(self.latest_ms, stamp.wall_ms)
         self.gone.pop(key, None)
         if key not in self.keyspace.data:
-            self.remember_gone(key, stamp.wall_ms)
+            self.record_deletion(key, stamp.wall_ms)
         self._forget()
         for listener in self.listeners:
             listener.changed((key,))
@@ -269,7 +269,7 @@ class Slot:
             mutation = Mutation(self.applied, *stamp[:2], op, key, argument, value, deadline_ms)
             self.watcher.changed(mutation, stamp.node)
 
-    def remember_gone(self, key: bytes, wall_ms: int) -> None:
+    def record_deletion(self, key: bytes, wall_ms: int) -> None:
         self.gone[key] = wall_ms
         heapq.heappush(self._gone_by_time, (wall_ms, key))
         self._drop_returned()

@@ -25,7 +25,7 @@ from enum import Enum, auto
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX
 from braidlog.kv.engine.operations import INTEGER_MAX, INTEGER_MIN, Level
 from braidlog.kv.engine.values import HashValue, ListValue, Value, pack_pairs, pack_strings, pairs_of, strings_in
-from braidlog.kv.replicated.log_keyspace import Slot
+from braidlog.kv.replicated.log_keyspace import LogKeyspace
 from braidlog.kv.replicated.log_records import Origin, SlotRecord, changed_at, element_digest, replaced_at
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_COLLECTION_ITEMS_MAX
@@ -92,19 +92,19 @@ def _take_back(kept: list[SlotRecord], pop: SlotRecord) -> None:
 # -- at the leader ------------------------------------------------------------------------------------------------
 
 
-def salvage(slot: Slot, record: SlotRecord, now_ms: int) -> Verdict:
+def salvage(slot: LogKeyspace, record: SlotRecord, now_ms: int) -> Verdict:
     """Take a mutation, if it counts. The verdict holds once all that is in the log now is committed."""
-    verdict = judge(slot, record, now_ms)
+    verdict = verdict_on(slot, record, now_ms)
     if verdict is not Verdict.TAKEN:
         return verdict
     argument = effect(slot, record)
     if argument is None:
         return Verdict.SUPERSEDED
-    slot.take(record._replace(argument=argument, level=Level.ONE))
+    slot.salvage_record(record._replace(argument=argument, level=Level.ONE))
     return Verdict.TAKEN
 
 
-def judge(slot: Slot, record: SlotRecord, now_ms: int) -> Verdict:
+def verdict_on(slot: LogKeyspace, record: SlotRecord, now_ms: int) -> Verdict:
     """TAKEN: if it has an effect."""
     assert record.origin is not None
     held = slot.log.holds(record.origin)
@@ -116,23 +116,23 @@ def judge(slot: Slot, record: SlotRecord, now_ms: int) -> Verdict:
     return Verdict.CLOCK_AHEAD if record.stamp.wall_ms > now_ms + DRIFT_MS_MAX else Verdict.TAKEN
 
 
-def is_known(slot: Slot, origin: Origin) -> bool:
+def is_known(slot: LogKeyspace, origin: Origin) -> bool:
     return origin in slot.origins
 
 
-def is_newest(slot: Slot, record: SlotRecord) -> bool:
+def is_newest(slot: LogKeyspace, record: SlotRecord) -> bool:
     """Newer than every change of its key, its deletion included."""
     known = slot.stamps.get(record.key)
     return known is None or record.stamp.pack() > changed_at(known)
 
 
-def adds_to(slot: Slot, record: SlotRecord) -> bool:
+def adds_to(slot: LogKeyspace, record: SlotRecord) -> bool:
     """Newer than what the key was last set to, or its deletion."""
     known = slot.stamps.get(record.key)
     return known is None or record.stamp.pack() > replaced_at(known)
 
 
-def effect(slot: Slot, record: SlotRecord) -> bytes | None:
+def effect(slot: LogKeyspace, record: SlotRecord) -> bytes | None:
     """The argument with which it counts; None if it does not."""
     held = slot.keyspace.data.get(record.key)
     match record.op:
@@ -169,7 +169,7 @@ def _fits(held: Value | None, argument: bytes) -> bool:
     return held.size + len(argument) <= KV_COLLECTION_BYTES_MAX and count <= KV_COLLECTION_ITEMS_MAX
 
 
-def _hash_effect(slot: Slot, record: SlotRecord, held: Value | None) -> bytes | None:
+def _hash_effect(slot: LogKeyspace, record: SlotRecord, held: Value | None) -> bytes | None:
     if held is not None and not isinstance(held, HashValue):
         return None
     there = {} if held is None else held.fields

@@ -56,7 +56,7 @@ from braidlog.kv.wal.wal_entries import BadEntry, Entry, walk_entries
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.storage.files import Disk, File, join, parent
 from braidlog.storage.segment.preallocation import written_end
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 REWRITE_BYTES = 1024 * 1024
 
@@ -128,7 +128,7 @@ class Recovery:
         self._now_ms = now_ms
         self._replayed = replayed
         self._syncer = syncer
-        self._manifest = SlotPair(disk, folder, MANIFEST_STEM, MANIFEST_MAGIC)
+        self._manifest = TwoCopyFile(disk, folder, MANIFEST_STEM, MANIFEST_MAGIC)
         self._clock = HybridClock(node)
         self.keyspace = self._empty()
         self._sequence = 0

@@ -43,7 +43,7 @@ from braidlog.model.settings import Flush
 from braidlog.storage.files import Disk, File, is_full, join
 from braidlog.storage.segment.preallocation import SmallSyncs, write_reserve
 from braidlog.storage.segment.segment_files import DAMAGED
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 MAGIC = b"BRAIDKVW"
 SUFFIX = ".wal"
@@ -138,7 +138,7 @@ class Opened(NamedTuple):
 
 
 class Syncer(Protocol):
-    """Who syncs for many at once: a `World`."""
+    """Who syncs for many at once: a `Runtime`."""
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]: ...
 
@@ -166,7 +166,7 @@ class Wal:
         self,
         disk: Disk,
         folder: str,
-        manifest: SlotPair,
+        manifest: TwoCopyFile,
         settings: KeyValueSettings,
         opened: Opened,
         sealed: list[Piece],
@@ -493,5 +493,5 @@ class Wal:
                 self._file.close()
 
 
-def save_manifest(slots: SlotPair, manifest: Manifest) -> None:
+def save_manifest(slots: TwoCopyFile, manifest: Manifest) -> None:
     slots.save(msgspec.json.encode(manifest), copies=2)

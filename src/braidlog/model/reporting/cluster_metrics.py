@@ -114,7 +114,7 @@ KEYS_TABLE: Final[tuple[MetricRow, ...]] = (
     _keys_row("braidlog_kv_expired_total", COUNTER, "Keys removed because their TTL ended.", "expired"),
     _keys_row("braidlog_kv_evicted_total", COUNTER, "Keys evicted to free memory.", "evicted"),
     node_row("braidlog_kv_memory_bytes", GAUGE, "Memory used by keys.", lambda s: s.keyvalue.used_bytes),
-    node_row("braidlog_kv_slots_led", GAUGE, "Key slots led by this node.", lambda s: s.keyvalue.slots_led),
+    node_row("braidlog_kv_slots_led", GAUGE, "Key slots led by this node.", lambda s: s.keyvalue.led_slots),
     _cluster_row(
         "braidlog_kv_slots_below_strength",
         GAUGE,

@@ -253,7 +253,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         lambda s: s.scrub.partitions_left,
     ),
     MetricRow(
-        "braidlog_set_aside", GAUGE, "Quarantined copies and topics.", ("why",), counts_of(lambda s: s.set_aside)
+        "braidlog_set_aside", GAUGE, "Quarantined copies and topics.", ("why",), counts_of(lambda s: s.quarantined)
     ),
     _table_row("braidlog_table_lag_records", GAUGE, "Records not in the table yet.", lambda t: t.lag),
     _table_row(

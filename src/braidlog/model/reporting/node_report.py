@@ -215,7 +215,7 @@ class KeyValueReport(msgspec.Struct, frozen=True):
     """The fields of `kv.operations.Stats`."""
     used_bytes: int = 0
     limit_bytes: int = 0
-    slots_led: int = 0
+    led_slots: int = 0
     """Used bytes by node of a cluster."""
     differences: int = 0
     """Comparisons in which a local replica differed from its leader."""
@@ -420,7 +420,7 @@ class Snapshot(NodeLog, frozen=True, kw_only=True):
     """Problems during which clients are still served, by the name of the check: cluster metadata, the node's clock."""
     silent: dict[int, str] = {}
     """Other nodes that did not respond to the console, and why: data that only they hold is missing here."""
-    set_aside: dict[str, int] = {}
+    quarantined: dict[str, int] = {}
     """Quarantined copies and topics in the data folder by reason. They stay until an operator removes them."""
 
 

@@ -13,7 +13,7 @@ SLICE = 200
 
 
 @coroutine
-def breathe() -> Generator[None, None, None]:
+def yield_to_loop() -> Generator[None, None, None]:
     """Yield to the event loop."""
     yield
 
@@ -29,10 +29,10 @@ class Pace:
     async def step(self, things: int = 1) -> None:
         """Count this many items, and yield to the event loop if due."""
         if self.is_due(things):
-            await breathe()
+            await yield_to_loop()
 
     def is_due(self, things: int = 1) -> bool:
-        """Count this many items; return whether to `breathe` now. For callers on a path where a coroutine costs too
+        """Count this many items; return whether to `yield_to_loop` now. For callers on a path where a coroutine costs too
         much.
         """
         self._left -= things
@@ -47,4 +47,4 @@ async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
     for number, item in enumerate(list(items), 1):
         yield item
         if number % size == 0:
-            await breathe()
+            await yield_to_loop()

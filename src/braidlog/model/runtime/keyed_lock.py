@@ -12,21 +12,21 @@ from collections.abc import Iterable
 from types import TracebackType
 
 from braidlog.model.errors import NothingDoneError, Reason
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 
 WAIT_SECONDS_MAX = 60.0
 
 
-class Turns:
+class KeyedLock:
     """The locks, by name."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._lines: dict[str, deque[Wakeup]] = {}
 
-    def take(self, name: str) -> "Turn":
+    def acquire(self, name: str) -> "HeldKey":
         """`async with turns.take(name):` waits until all earlier requests for the name have finished."""
-        return Turn(self._world, self._lines, name)
+        return HeldKey(self._runtime, self._lines, name)
 
     @property
     def is_busy(self) -> bool:
@@ -41,13 +41,13 @@ class Turns:
         return name in self._lines
 
 
-class Turn:
+class HeldKey:
     """One request for a lock, and the lock itself."""
 
-    __slots__ = ("_lines", "_name", "_world")
+    __slots__ = ("_lines", "_name", "_runtime")
 
-    def __init__(self, world: World, lines: dict[str, deque[Wakeup]], name: str) -> None:
-        self._world = world
+    def __init__(self, runtime: Runtime, lines: dict[str, deque[Wakeup]], name: str) -> None:
+        self._runtime = runtime
         self._lines = lines
         self._name = name
 
@@ -56,7 +56,7 @@ class Turn:
         if line is None:
             self._lines[self._name] = deque()
             return
-        wakeup = self._world.wakeup()
+        wakeup = self._runtime.wakeup()
         line.append(wakeup)
         try:
             await wakeup.wait(WAIT_SECONDS_MAX)

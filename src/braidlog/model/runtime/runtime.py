@@ -89,7 +89,7 @@ def took_too_long(seconds: float) -> BrokerError:
     )
 
 
-class World(Protocol):
+class Runtime(Protocol):
     """Time, wake-ups, durability.
 
     When a client disconnects, its request can be cancelled only at a `Wakeup`. Waits for durability and for files

@@ -11,7 +11,7 @@ from sys import byteorder
 from braidlog.codec.batch.header import HEADER_BYTES, read_header
 from braidlog.codec.columns.column_blocks import new_room, write_block
 from braidlog.model.errors import ProtocolError, StorageFault
-from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.cooperative import yield_to_loop
 from braidlog.storage.log.partition_log import FileSlice
 
 BATCH_BYTES_MAX = 1024 * 1024
@@ -43,7 +43,7 @@ async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
             if at > (start - found.position) * 3 >> 2:
                 return found  # the kernel sends it for less
             if start < end:
-                await breathe()
+                await yield_to_loop()
     except (ProtocolError, StorageFault):
         return found
     del out[at:]

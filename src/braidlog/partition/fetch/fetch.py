@@ -18,9 +18,9 @@ from braidlog.codec.batch.row_layout import RowForm
 from braidlog.codec.batch.rows import Ended
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX, LONG_POLL_MS_MAX
-from braidlog.model.runtime.cooperative import SLICE, Pace, breathe
-from braidlog.model.runtime.runtime import Wakeup, World
-from braidlog.partition.fetch.long_polls import Rest, unwatch
+from braidlog.model.runtime.cooperative import SLICE, Pace, yield_to_loop
+from braidlog.model.runtime.runtime import Runtime, Wakeup
+from braidlog.partition.fetch.long_polls import PollPause, unwatch
 from braidlog.partition.fetch.record_reader import (
     HERE_RECORDS_MAX,
     Decode,
@@ -30,15 +30,15 @@ from braidlog.partition.fetch.record_reader import (
     Records,
     Rows,
     Sections,
-    batches_seen,
     decode,
     slice_of,
+    visible_batches,
     write,
     write_slice,
 )
 from braidlog.partition.opening import require_open, wake
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_registry import Hosting
+from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.replication.messages import ExternalFetched
 from braidlog.storage.log.log_reader import Counted
 from braidlog.storage.log.partition_log import FileSlice
@@ -115,9 +115,9 @@ class _View(msgspec.Struct, frozen=True):
 class Fetch:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World, worker: Worker) -> None:
+    def __init__(self, hosting: PartitionRegistry, runtime: Runtime, worker: Worker) -> None:
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._worker = worker
         self.records_read = 0
         """Offsets that were handed out, markers among them."""
@@ -140,23 +140,23 @@ class Fetch:
         A partition that cannot be served is an outcome of its own, and then nothing more is waited for. `leader_only` refuses
         partitions that this node follows, also when it begins to follow one while this waits.
         """
-        deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
+        deadline = self._runtime.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         enough = min(bytes_min, max(bytes_max, 1))
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
-        rest = Rest(self._world, deadline)
+        rest = PollPause(self._runtime, deadline)
         while True:
             served: list[Partition] = []
             budget = CheckBudget()
             # Who looks in slices is woken by what moves behind it, before it has come to the end.
-            wakeup = self._world.wakeup(patient=True) if len(wanted) > SLICE else None
+            wakeup = self._runtime.wakeup(patient=True) if len(wanted) > SLICE else None
             try:
                 outcomes, size, closed = await self._collect(wanted, served, bytes_max, view, budget, wakeup)
                 if closed:
-                    await wake(closed, self._hosting, self._world)
+                    await wake(closed, self._hosting, self._runtime)
                     continue
                 if size < enough and len(served) == len(wanted):
                     if budget.is_spent:
-                        await breathe()  # there is more, and the next look finds this part checked
+                        await yield_to_loop()  # there is more, and the next look finds this part checked
                         continue
                     if await self._more(served, deadline, wakeup):
                         if size:
@@ -250,12 +250,12 @@ class Fetch:
 
     async def _more(self, hosted: Sequence[Partition], deadline: float, watching: Wakeup | None) -> bool:
         """Wait until one of the partitions moves; False if the deadline comes first. `watching`: they wake it already."""
-        left = deadline - self._world.monotonic()
+        left = deadline - self._runtime.monotonic()
         if left <= 0:
             return False
         if watching is not None:
             return await watching.wait(left)
-        wakeup = self._world.wakeup(patient=True)
+        wakeup = self._runtime.wakeup(patient=True)
         for partition in hosted:
             partition.watch(wakeup)
         try:
@@ -372,9 +372,9 @@ class Fetch:
             hosted.require_leader()
         if beyond_end and offset > hosted.end_offset:
             return None, offset, hosted.high_watermark
-        deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
+        deadline = self._runtime.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         while True:
-            left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
+            left_ms = max(round((deadline - self._runtime.monotonic()) * 1000), 0)
             (fetched,) = await self.fetch_each(
                 [Wanted(wanted.topic, wanted.partition, offset, wanted.bytes_max)],
                 bytes_max=wanted.bytes_max,
@@ -389,7 +389,7 @@ class Fetch:
                 return None, offset, fetched.high_watermark
             try:
                 found, offset = decode(
-                    batches_seen(fetched.slice, fetched.aborted), offset, fetched.slice.next_offset, limits=limits
+                    visible_batches(fetched.slice, fetched.aborted), offset, fetched.slice.next_offset, limits=limits
                 )
             except LargeBatch as large:
                 with await self._clip(large.batch, offset, limits) as clip:
@@ -402,7 +402,7 @@ class Fetch:
             self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
             if found:
                 return found, offset, fetched.high_watermark
-            await breathe()
+            await yield_to_loop()
 
     def _clip(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> Awaitable[Answer]:
         """A little of a large batch, opened beside the loop, and the offset after it."""
@@ -419,7 +419,7 @@ class Fetch:
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
         """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
-        hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._world)
+        hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._runtime)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
             first = Limits(0, 1)
@@ -428,7 +428,7 @@ class Fetch:
                     return None
                 if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
                     return row[0], row[1]
-            await breathe()  # a request may ask of ten thousand partitions
+            await yield_to_loop()  # a request may ask of ten thousand partitions
         return None
 
     async def count(
@@ -438,16 +438,16 @@ class Fetch:
         are taken for it, and not everything can be told that way."""
         records, at = 0, start
         for _ in range(pieces_max):
-            hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._world)
+            hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._runtime)
             hosted.require_leader()
-            hosted.require_settled()
+            hosted.require_decided()
             upto = min(end, hosted.last_stable_offset if committed_only else hosted.high_watermark)
             found = hosted.log.count(at, upto, committed_only=committed_only, batches_max=COUNTED_AT_ONCE)
             records += found.records
             if found.next_offset in (at, upto):
                 return Counted(records, found.next_offset)
             at = found.next_offset
-            await breathe()
+            await yield_to_loop()
         return Counted(records, at)
 
     async def rows_of(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> list[Row]:
@@ -465,5 +465,5 @@ class Fetch:
         hosted.require_leader()
         if offset < 0:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
-        hosted.tell(ExternalFetched(replica, offset))
+        hosted.step(ExternalFetched(replica, offset))
         return hosted

@@ -5,24 +5,24 @@ Knows: time, wakeups. Refuses to know: what is read.
 
 from collections.abc import Iterable, Sequence
 
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.partition.partition import Partition
 
 REST_SECONDS, REST_SECONDS_MAX = 0.005, 0.1
 
 
-class Rest:
+class PollPause:
     """Pauses of one poll that was woken and has not enough yet, each twice as long as the one before. Without them each append
     costs every such poll a look."""
 
-    def __init__(self, world: World, deadline: float) -> None:
-        self._world = world
+    def __init__(self, runtime: Runtime, deadline: float) -> None:
+        self._runtime = runtime
         self._deadline = deadline
         self._seconds = REST_SECONDS
 
     async def take(self) -> None:
-        left = max(self._deadline - self._world.monotonic(), 0)
-        await self._world.wakeup(patient=True).wait(min(self._seconds, left))
+        left = max(self._deadline - self._runtime.monotonic(), 0)
+        await self._runtime.wakeup(patient=True).wait(min(self._seconds, left))
         self._seconds = min(2 * self._seconds, REST_SECONDS_MAX)
 
 
@@ -31,16 +31,16 @@ def unwatch(partitions: Iterable[Partition], wakeup: Wakeup) -> None:
         partition.unwatch(wakeup)
 
 
-async def wait_committed(partitions: Sequence[Partition], world: World, seconds: float) -> None:
+async def wait_committed(partitions: Sequence[Partition], runtime: Runtime, seconds: float) -> None:
     """Wait until the replicas have what these partitions hold now, or the time is over."""
-    until = world.monotonic() + seconds
+    until = runtime.monotonic() + seconds
     ends = [(each, each.end_offset) for each in partitions]
     while behind := [each for each, end in ends if each.high_watermark < end]:
-        wakeup = world.wakeup(patient=True)
+        wakeup = runtime.wakeup(patient=True)
         for each in behind:
             each.watch(wakeup)
         try:
-            if not await wakeup.wait(max(until - world.monotonic(), 0)):
+            if not await wakeup.wait(max(until - runtime.monotonic(), 0)):
                 return
         finally:
             unwatch(behind, wakeup)

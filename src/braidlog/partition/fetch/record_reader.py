@@ -162,7 +162,7 @@ def slice_of(
     return found if found is None or is_first or found.size <= room else None
 
 
-def batches_seen(found: FileSlice, aborted: Iterable[Aborted]) -> Iterator[Batch]:
+def visible_batches(found: FileSlice, aborted: Iterable[Aborted]) -> Iterator[Batch]:
     """Those of a slice that its reader sees."""
     return visible(batches_of(found), ranges(aborted))
 

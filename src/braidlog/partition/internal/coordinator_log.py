@@ -11,7 +11,7 @@ from typing import Final
 from braidlog.codec.batch.header import read_headers
 from braidlog.codec.batch.records_section import Row
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
 from braidlog.partition.replica_runner import Produced
@@ -22,12 +22,12 @@ WAIT_SECONDS_MAX: Final = 30.0
 """For the in-sync replicas. Then nobody knows whether it will be committed."""
 
 
-class ReplicatedLog:
+class CoordinatorLog:
     """A `JournalLog`."""
 
-    def __init__(self, partition: Partition, world: World) -> None:
+    def __init__(self, partition: Partition, runtime: Runtime) -> None:
         self._partition = partition
-        self._world = world
+        self._runtime = runtime
         self.epoch = partition.leader_epoch
 
     @property
@@ -46,7 +46,7 @@ class ReplicatedLog:
     def append(self, batch: bytes) -> int:
         self._require_led()
         partition = self._partition
-        produced = Produced(batch, list(read_headers(batch)), self._world.now_ms())
+        produced = Produced(batch, list(read_headers(batch)), self._runtime.now_ms())
         if partition.is_sole:  # synced when it is waited for
             return partition.append_alone(produced).next_offset
         try:
@@ -64,10 +64,10 @@ class ReplicatedLog:
         partition = self._partition
         if partition.high_watermark >= next_offset:
             return
-        if await partition.durable_alone(next_offset, self.epoch, self._world):
+        if await partition.durable_alone(next_offset, self.epoch, self._runtime):
             return
         self._require_led()
-        outcome = await partition.committed_later(next_offset).wait(self._world, WAIT_SECONDS_MAX)
+        outcome = await partition.committed_later(next_offset).wait(self._runtime, WAIT_SECONDS_MAX)
         self._require_led()
         if not isinstance(outcome, Done):
             raise self._failed(Reason.TIMED_OUT if outcome is None else outcome.reason)

@@ -16,9 +16,9 @@ from braidlog.cluster.metadata.local_store import (
 )
 from braidlog.codec.batch.records_section import Row
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.internal.mirrored_log import LogPair
+from braidlog.partition.internal.mirrored_log import MirroredLog
 from braidlog.partition.partition_registry import is_hidden
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.log.partition_log import PartitionLog
@@ -28,16 +28,16 @@ from braidlog.storage.log.record_iteration import rows_of
 class InternalTopic:
     """An `InternalLog` in this node's folder: durable is what is on its disk, in the log itself; the copy follows."""
 
-    def __init__(self, pair: LogPair, world: World) -> None:
+    def __init__(self, pair: MirroredLog, runtime: Runtime) -> None:
         self._log = pair.log
         self._copy = pair.copy
-        self._world = world
+        self._runtime = runtime
 
     def append(self, batch: bytes) -> int:
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         appended = self._log.append(batch, now_ms=now_ms)
         self._to_copy(lambda copy: copy.append(batch, now_ms=now_ms))
-        self._to_copy(self._world.appended)
+        self._to_copy(self._runtime.appended)
         return appended.next_offset
 
     def _to_copy(self, work: Callable[[PartitionLog], object]) -> None:
@@ -49,7 +49,7 @@ class InternalTopic:
                 self._copy = None  # full or broken: the log goes on, and the next start makes its copy again
 
     def durable(self, next_offset: int) -> Awaitable[None]:
-        return self._world.durable(self._log, next_offset)
+        return self._runtime.durable(self._log, next_offset)
 
     def sync(self) -> None:
         self._log.sync()
@@ -60,7 +60,7 @@ class InternalTopic:
 
     def replace(self, batch: bytes) -> None:
         """In a segment of its own, so that those before it can go; durable before they do."""
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         self._log.roll(now_ms)
         self._to_copy(lambda copy: copy.roll(now_ms))
         next_offset = self.append(batch)
@@ -73,7 +73,7 @@ class InternalTopic:
         self._to_copy(PartitionLog.close)
 
 
-def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, world: World) -> InternalTopic:
+def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, runtime: Runtime) -> InternalTopic:
     """The folder's topic of this name; made if it never was there."""
     if folder.find(name) is None:
         if name in folder.identity.internal_topics:
@@ -81,14 +81,16 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
         folder.create_topic(name, 1, settings)
     if name not in folder.identity.internal_topics:
         folder.remember_internal(name)
-    return InternalTopic(LogPair(folder, name), world)
+    return InternalTopic(MirroredLog(folder, name), runtime)
 
 
-def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:
+def open_metadata(
+    folder: DataFolder, runtime: Runtime, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
+) -> LocalStore:
     """The metadata that a single node keeps in its own folder."""
-    log = open_internal_topic(folder, METADATA_TOPIC, METADATA_SETTINGS, world)
+    log = open_internal_topic(folder, METADATA_TOPIC, METADATA_SETTINGS, runtime)
     topics = [meta for meta in folder.topics() if not is_hidden(meta.name)]
-    return open_local_store(log, world, node=node, topics=topics, snapshot_every=snapshot_every)
+    return open_local_store(log, runtime, node=node, topics=topics, snapshot_every=snapshot_every)
 
 
 def _lost(folder: DataFolder, name: str) -> str:

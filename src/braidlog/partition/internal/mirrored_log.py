@@ -25,7 +25,7 @@ _NEW = ".new"
 _GONE = ".gone"
 
 
-class LogPair:
+class MirroredLog:
     """The two logs of an internal topic, opened."""
 
     def __init__(self, folder: DataFolder, topic: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from braidlog.cluster.metadata.events import CreateTopic
 from braidlog.codec.batch.header import BatchHeader, read_headers
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.fetch.record_reader import batches_of
 from braidlog.partition.partition import Partition
 from braidlog.partition.replica_runner import Produced
@@ -13,10 +13,10 @@ from braidlog.storage.folder.data_folder import DataFolder
 READ_BYTES = 1024 * 1024
 
 
-def append_published(hosted: Partition, batch: bytes, world: World) -> int:
+def append_published(hosted: Partition, batch: bytes, runtime: Runtime) -> int:
     """Append a batch that was sealed here; return the offset after it. Refused, or on a full disk, nothing of it is written: the
     same batch may be tried again."""
-    produced = Produced(batch, list(read_headers(batch)), world.now_ms(), own=True)
+    produced = Produced(batch, list(read_headers(batch)), runtime.now_ms(), own=True)
     if hosted.is_sole:
         return hosted.append_alone(produced).next_offset
     return hosted.produce(produced, needs_all=True, is_awaited=False)[0].next_offset

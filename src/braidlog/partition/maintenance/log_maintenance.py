@@ -12,7 +12,7 @@ def is_due(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
     """Whether retention or compaction may find something in a closed partition."""
     if not shape.size_bytes:
         return False
-    return (settings.delete and _may_let_go(shape, settings, now_ms)) or (
+    return (settings.delete and _may_expire(shape, settings, now_ms)) or (
         settings.compact and _may_compact(shape, settings, now_ms)
     )
 
@@ -26,7 +26,7 @@ def _may_compact(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
     return has_waited or shape.dirty_ratio > settings.compaction_dirty_ratio
 
 
-def _may_let_go(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
+def _may_expire(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
     """As `retain` decides, for the first segment: without it none goes."""
     full_ms = now_ms if shape.first_full_ms < 0 else shape.first_full_ms
     if settings.retention_ms != UNLIMITED and age_ms(shape.first_newest_ms, full_ms, now_ms) > settings.retention_ms:
@@ -35,7 +35,7 @@ def _may_let_go(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
     return shape.segments > 1 and excess >= shape.first_bytes
 
 
-def keep_up(folder: DataFolder, log: PartitionLog, now_ms: int, *, upto: int | None = None) -> None:
+def maintain_log(folder: DataFolder, log: PartitionLog, now_ms: int, *, upto: int | None = None) -> None:
     """On a thread: let go what may go, below `upto` alone; compact where that is due."""
     log.expire_producers(now_ms)
     retain(log, now_ms, upto=upto)

@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.runtime import World
-from braidlog.partition.partition_registry import Hosting, is_hidden
+from braidlog.model.runtime.runtime import Runtime
+from braidlog.partition.partition_registry import PartitionRegistry, is_hidden
 from braidlog.storage.files import join
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.segment.segment_files import LOG, bases_of, log_name
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.worker.jobs import Scrubbed, ScrubSegment, Worker, read_scrubbed
 
 PIECE_BYTES: Final = 1024 * 1024
@@ -62,15 +62,15 @@ class Scrubber:
     def __init__(
         self,
         folder: DataFolder,
-        hosting: Hosting,
-        world: World,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
         worker: Worker,
         settings: ScrubSettings,
         tell: Callable[[str], None],
     ) -> None:
         self._folder = folder
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._worker = worker
         self._settings = settings
         self._tell = tell
@@ -79,7 +79,7 @@ class Scrubber:
         self._unsaved_bytes = 0
         self.read_bytes = self.damages = self.rounds = 0
         """Since the node started: bytes that were read, damaged places found, rounds that were ended."""
-        self._slots = SlotPair(folder.disk, folder.path, "scrub", PROGRESS_MAGIC)
+        self._slots = TwoCopyFile(folder.disk, folder.path, "scrub", PROGRESS_MAGIC)
         self.progress = self._load()
         if not self.progress.is_done:
             self._plan()
@@ -100,13 +100,13 @@ class Scrubber:
         rest = self._begin()
         if rest > 0:
             return rest
-        job = await self._world.blocking(self._find)
+        job = await self._runtime.blocking(self._find)
         if job is None:
             if self._at < len(self._places):
                 return IDLE_SECONDS
             self.progress = Progress(began_ms=self.progress.began_ms, is_done=True)
             self.rounds += 1
-            await self._world.blocking(self.save)
+            await self._runtime.blocking(self.save)
             return IDLE_SECONDS
         try:
             with await self._worker.do(job, b"") as answer:
@@ -125,7 +125,7 @@ class Scrubber:
         """Begin a round if none is under way and the next is due; else how long it is until then, at most a while."""
         if not self.progress.is_done:
             return 0.0
-        now_ms, round_ms = self._world.now_ms(), self._settings.round_hours * 3_600_000
+        now_ms, round_ms = self._runtime.now_ms(), self._settings.round_hours * 3_600_000
         since_ms = now_ms - self.progress.began_ms
         if 0 <= since_ms < round_ms:
             return min((round_ms - since_ms) / 1000, REST_SECONDS_MAX)
@@ -188,7 +188,7 @@ class Scrubber:
         self.read_bytes += found.bytes_read
         self._unsaved_bytes += found.bytes_read
         if self._unsaved_bytes >= SAVE_BYTES:
-            await self._world.blocking(self.save)
+            await self._runtime.blocking(self.save)
 
     async def _confirm(self, topic: str, number: int, offset: int, path: str) -> None:
         """Have the partition look for itself: it notes what it finds, and serves it no more."""
@@ -200,7 +200,7 @@ class Scrubber:
             hosted = self._hosting.partition(topic, number)
             known = len(hosted.damages)
             try:
-                await self._world.blocking(lambda: hosted.log.check_again(offset))
+                await self._runtime.blocking(lambda: hosted.log.check_again(offset))
             finally:
                 self.damages += len(hosted.damages) - known
 
@@ -214,4 +214,4 @@ class Scrubber:
         """What every open partition has checked until now is checked again before it is read."""
         for hosted in self._hosting.opened():
             if (log := hosted.open_log) is not None:
-                await self._world.blocking(log.forget_checks)
+                await self._runtime.blocking(log.forget_checks)

@@ -16,7 +16,7 @@ from braidlog.storage.segment.segment import Segment
 from braidlog.tables.plan import Part
 
 
-def may_turn(hosted: Partition, settings: TopicSettings, turned: int, now_ms: int) -> bool:
+def may_export(hosted: Partition, settings: TopicSettings, turned: int, now_ms: int) -> bool:
     """Whether there may be something to plan; a closed log is not opened to find out."""
     if hosted.damages or not hosted.is_settled or hosted.high_watermark <= turned:
         return False

@@ -36,12 +36,12 @@ from braidlog.codec.compression import DecompressedTooLarge
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.runtime.cooperative import in_slices
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.partition.opening import wake
 from braidlog.partition.partition import Acknowledgement, Partition
-from braidlog.partition.partition_registry import Hosting, refuse_published
+from braidlog.partition.partition_registry import PartitionRegistry, refuse_published
 from braidlog.partition.produce.schema_check import SchemaCheck, heads_of_batches
 from braidlog.partition.produce.transaction_verification import Ask, Verification
 from braidlog.partition.replica_runner import Produced
@@ -70,7 +70,7 @@ class DecompressionLimits(msgspec.Struct, frozen=True):
     decompressed_ratio_max: int = 2000
     """Times its size, of one batch; a few megabytes are free. Gzip can make a thousand bytes of one, zstd thirty thousand."""
 
-    def of(self, compressed_bytes: int) -> int:
+    def for_batch(self, compressed_bytes: int) -> int:
         return min(self.decompressed_bytes_max, max(RATIO_FREE_BYTES, compressed_bytes * self.decompressed_ratio_max))
 
 
@@ -86,17 +86,19 @@ class Allowance:
         self.bytes_left = limits.decompressed_bytes_max
         self.here_left = HERE_BYTES_MAX
 
-    def take(self, size: int, *, here: bool) -> None:
+    def spend(self, size: int, *, here: bool) -> None:
         self.bytes_left -= size
         self.here_left -= size if here else 0
 
 
-class Intake:
+class DecompressionCheck:
     """Looks into a client's compressed batches before they are appended, and keeps requests of a connection in order."""
 
-    def __init__(self, hosting: Hosting, world: World, worker: Worker, limits: DecompressionLimits) -> None:
+    def __init__(
+        self, hosting: PartitionRegistry, runtime: Runtime, worker: Worker, limits: DecompressionLimits
+    ) -> None:
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._worker = worker
         self._limits = limits
         self._turns: dict[object, deque[Wakeup] | None] = {}
@@ -108,7 +110,7 @@ class Intake:
         """Whether everything that `source` sent before is in the log: who appends at once, without a wait, need not `begin`."""
         return source not in self._turns
 
-    def begin(self, source: object) -> bool:
+    def begin_batch(self, source: object) -> bool:
         """Whether everything that `source` sent before is in the log; then `end` must follow. Else it has to `wait`."""
         if source in self._turns:
             return False
@@ -123,7 +125,7 @@ class Intake:
         if self._line_bytes + size > LINE_BYTES_MAX and self._line_bytes:
             text = f"{self._line_bytes} bytes of requests wait for their turn, {LINE_BYTES_MAX} may; try again"
             raise BrokerError(Reason.TIMED_OUT, text)
-        wakeup = self._world.wakeup()
+        wakeup = self._runtime.wakeup()
         line.append(wakeup)
         self._line_bytes += size
         has_come = False
@@ -135,11 +137,11 @@ class Intake:
             if wakeup in line:
                 line.remove(wakeup)
             elif not has_come:
-                self.end(source)
+                self.end_batch(source)
         if not has_come:
             raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
 
-    def end(self, source: object) -> None:
+    def end_batch(self, source: object) -> None:
         """What `source` sent is in the log, or refused: the next may."""
         line = self._turns[source]
         if line:
@@ -163,16 +165,16 @@ class Intake:
         check_produced(header, memoryview(batch), 0, settings, records_checked=True)
         keyed, schemas = settings.compact, settings.value_schema_check
         compressed_bytes = header.size_bytes - HEADER_BYTES
-        bytes_max = min(self._limits.of(compressed_bytes), allowance.bytes_left)
+        bytes_max = min(self._limits.for_batch(compressed_bytes), allowance.bytes_left)
         if compressed_bytes <= HERE_COMPRESSED_BYTES_MAX and allowance.here_left > 0:
             section = _check_here(batch, header, min(bytes_max, allowance.here_left), keyed=keyed)
             if section is not None:
-                allowance.take(len(section), here=True)
+                allowance.spend(len(section), here=True)
                 return heads_of(section, header) if schemas else None
         if bytes_max <= 0:
             raise BrokerError(Reason.RECORD_TOO_LARGE, _too_large(self._limits.decompressed_bytes_max))
         with await self._worker.do(CheckRecords(bytes_max, keyed, schemas), batch) as answer:
-            allowance.take(answer.number, here=False)
+            allowance.spend(answer.number, here=False)
             return msgspec.msgpack.decode(answer.payload, type=Heads) if schemas else None
 
 
@@ -206,9 +208,9 @@ class ProducerLimit:
     forget give them back, and neither has to say so.
     """
 
-    def __init__(self, hosting: Hosting, world: World, producers_max: int) -> None:
+    def __init__(self, hosting: PartitionRegistry, runtime: Runtime, producers_max: int) -> None:
         self._hosting = hosting
-        self._world = world
+        self._runtime = runtime
         self._max = producers_max
         self._count = 0
         self._counted_at = float("-inf")
@@ -217,7 +219,7 @@ class ProducerLimit:
         """Count anew."""
         logs = (hosted.open_log for hosted in self._hosting.opened())
         self._count = sum(len(log.state.producers) for log in logs if log is not None)
-        self._counted_at = self._world.monotonic()
+        self._counted_at = self._runtime.monotonic()
         return self._count
 
     def admit(self, log: PartitionLog, producer_id: int) -> None:
@@ -225,7 +227,7 @@ class ProducerLimit:
         if log.state.producers.find(producer_id) is not None:
             return
         is_full = self._count >= self._max
-        if self._world.monotonic() - self._counted_at >= (COUNT_SECONDS_MIN if is_full else COUNT_SECONDS):
+        if self._runtime.monotonic() - self._counted_at >= (COUNT_SECONDS_MIN if is_full else COUNT_SECONDS):
             is_full = self.count() >= self._max
         if is_full:
             raise BrokerError(
@@ -241,7 +243,9 @@ class ProducerLimit:
             return
         async for hosted in in_slices(self._hosting.opened()):
             if (log := hosted.open_log) is not None and len(log.state.producers):
-                await self._world.blocking(partial(log.expire_producers, self._world.now_ms(), silent_ms_max=SILENT_MS))
+                await self._runtime.blocking(
+                    partial(log.expire_producers, self._runtime.now_ms(), silent_ms_max=SILENT_MS)
+                )
         self.count()
 
 
@@ -278,14 +282,19 @@ class Append:
     """The use case."""
 
     def __init__(
-        self, hosting: Hosting, world: World, producers: ProducerLimit, ask: Ask, schemas: SchemaCheck | None = None
+        self,
+        hosting: PartitionRegistry,
+        runtime: Runtime,
+        producers: ProducerLimit,
+        ask: Ask,
+        schemas: SchemaCheck | None = None,
     ) -> None:
         """`schemas`: where there is a registry."""
         self._hosting = hosting
-        self._world = world
-        self._verification = Verification(ask, world)
+        self._runtime = runtime
+        self._verification = Verification(ask, runtime)
         self.producers = producers
-        self._waking = Turns(world)
+        self._waking = KeyedLock(runtime)
         self._schemas = schemas
         self.no_room: StorageFault | None = None
         """Why producers are refused, while the disk has too little room for them."""
@@ -343,7 +352,7 @@ class Append:
         the way of all batches, which defines what happens.
         """
         hosted = self._hosting.hosted(topic, partition)
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         if (
             hosted is None
             or not (hosted.is_sole and values)
@@ -374,7 +383,7 @@ class Append:
         if replicated.log.settings.flush is _ACK or not replicated.acknowledges_alone:
             kept = Written(hosted, appended, None, hosted.leader_epoch)
             return appended if self.is_acknowledged(kept, acks=acks) else self._acknowledged(kept, acks)
-        self._world.appended(replicated.log)
+        self._runtime.appended(replicated.log)
         hosted.advance()
         return appended
 
@@ -415,7 +424,7 @@ class Append:
         hosted = [each for number in {*partitions} if (each := self._hosting.hosted(topic, number)) is not None]
         for each in hosted:
             if each.held_writes.is_holding:
-                await each.held_writes.wait(self._world)
+                await each.held_writes.wait(self._runtime)
         for each in hosted:
             each.is_used = True  # not closed before it is written to
         if all(each.is_open for each in hosted) and not self._waking.are_held(map(str, hosted)):
@@ -423,8 +432,8 @@ class Append:
         async with AsyncExitStack() as turns:
             # In one order, whoever asks: two that want the same must not wait for each other.
             for each in sorted(hosted, key=lambda each: each.number):
-                await turns.enter_async_context(self._waking.take(str(each)))
-            await wake(hosted, self._hosting, self._world)
+                await turns.enter_async_context(self._waking.acquire(str(each)))
+            await wake(hosted, self._hosting, self._runtime)
 
     def is_verified(self, topic: str, partition: int, header: BatchHeader) -> bool:
         """Whether there is nothing to ask in `verify`."""
@@ -442,11 +451,11 @@ class Append:
         hosted = self._hosting.partition(topic, partition)
         if self._verification.is_done(hosted, header):
             return
-        await self._verification.ask(hosted, header, transactional_id, adds=adds)
+        await self._verification.verify(hosted, header, transactional_id, adds=adds)
         # A leader may have begun to leave meanwhile: all that it knew is of the past then.
         while not self.is_ready(topic, partition):
             await self.ready(topic, partition)
-            await self._verification.ask(hosted, header, transactional_id, adds=adds)
+            await self._verification.verify(hosted, header, transactional_id, adds=adds)
 
     def write(  # noqa: PLR0913 - what was looked at before is said, each by its name
         self,
@@ -476,7 +485,7 @@ class Append:
             headers = read_headers(batch)
         if log.settings.value_schema_check and not schemas_checked:
             self._schema_check().check_now(topic, heads_of_batches(batch, headers))
-        now_ms = self._world.now_ms()
+        now_ms = self._runtime.now_ms()
         self._admit(hosted, log, headers, now_ms)
         acknowledgement = None
         try:
@@ -520,7 +529,7 @@ class Append:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
         for hosted in {each.hosted: None for each in written if each.acknowledgement is None}:
             if hosted.log.settings.flush is Flush.ACK:
-                self._world.sync_soon(hosted.log, hosted.advance)
+                self._runtime.sync_soon(hosted.log, hosted.advance)
 
     async def acknowledge(
         self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS, in_sync_min: int = 1
@@ -537,14 +546,14 @@ class Append:
         hosted, next_offset, epoch = written.hosted, written.appended.next_offset, written.leader_epoch
         acknowledgement, is_all = written.acknowledgement, acks is _ALL
         if acknowledgement is None:
-            if await hosted.durable_alone(next_offset, epoch, self._world) and not (
+            if await hosted.durable_alone(next_offset, epoch, self._runtime) and not (
                 is_all and not _has_replicas(hosted, next_offset, in_sync_min)
             ):
                 return
             acknowledgement = hosted.committed_later(next_offset, epoch, in_sync_min=in_sync_min if is_all else 0)
-        outcome = await acknowledgement.wait(self._world, min(timeout_ms, LONG_POLL_MS_MAX) / 1000)
+        outcome = await acknowledgement.wait(self._runtime, min(timeout_ms, LONG_POLL_MS_MAX) / 1000)
         if isinstance(outcome, Failed):
-            hosted.require_there()
+            hosted.require_hosted()
             raise hosted.failed(outcome.reason)
         if outcome is None or (is_all and len(hosted.replicas.in_sync) < in_sync_min):
             raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
@@ -556,12 +565,12 @@ class Append:
             return acks is Acks.NONE
         log = hosted.replicated.log
         if log.settings.flush is not _ACK:
-            self._world.appended(log)
+            self._runtime.appended(log)
             hosted.advance()
             return acks is not _ALL or _has_replicas(hosted, appended.next_offset, in_sync_min)
         if acks is Acks.NONE:
             # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
-            self._world.sync_soon(log, hosted.advance)
+            self._runtime.sync_soon(log, hosted.advance)
             return True
         return False
 

@@ -25,7 +25,7 @@ SHOWN_MAX = 5
 class KnownSchemas(Protocol):
     """The ids of subjects."""
 
-    def of(self, subject: str) -> set[int]:
+    def ids_of(self, subject: str) -> set[int]:
         """As they were when somebody last looked."""
         ...
 
@@ -71,18 +71,18 @@ class SchemaCheck:
 
     def check_now(self, topic: str, found: Heads) -> None:
         """By what is known."""
-        refuse_unknown(topic, found, self._known.of(subject_of(topic)))
+        refuse_unknown(topic, found, self._known.ids_of(subject_of(topic)))
 
     async def check(self, topic: str, found: Heads) -> None:
         """By what is committed, as far as it matters: who uses a schema that was registered just now is not refused."""
         subject = subject_of(topic)
-        if found.first_without < 0 and not found.ids <= self._known.of(subject):
+        if found.first_without < 0 and not found.ids <= self._known.ids_of(subject):
             await self._known.learn()
         elif self._known.is_stale():
             # Deletions are learned now and then; that they cannot be does not keep anybody from writing.
             with contextlib.suppress(BrokerError):
                 await self._known.learn()
-        refuse_unknown(topic, found, self._known.of(subject))
+        refuse_unknown(topic, found, self._known.ids_of(subject))
 
 
 def refuse_unknown(topic: str, found: Heads, known: set[int]) -> None:

@@ -13,8 +13,8 @@ import msgspec
 from braidlog.codec.batch.header import BatchHeader
 from braidlog.codec.batch.records import NO_NUMBER
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.keyed_lock import Turns
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.keyed_lock import KeyedLock
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
 
 ATTEMPTS_MAX = 3
@@ -48,9 +48,9 @@ Ask = Callable[[Question], Awaitable[Verified]]
 class Verification:
     """The use case."""
 
-    def __init__(self, ask: Ask, world: World) -> None:
+    def __init__(self, ask: Ask, runtime: Runtime) -> None:
         self._ask = ask
-        self._turns = Turns(world)
+        self._turns = KeyedLock(runtime)
 
     def is_done(self, hosted: Partition, header: BatchHeader) -> bool:
         """Whether there is nothing to ask, and nobody of that producer to wait behind."""
@@ -60,10 +60,10 @@ class Verification:
         """Whether an earlier batch of that producer waits for its answer."""
         return self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
 
-    async def ask(self, hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
+    async def verify(self, hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
         """Return when the batch may be written; comes before `Append.write`, with no wait between them."""
         producer_id, epoch = header.producer_id, header.producer_epoch
-        async with self._turns.take(_turn(hosted, header)):
+        async with self._turns.acquire(_turn(hosted, header)):
             for _ in range(ATTEMPTS_MAX):
                 if hosted.verified.get(producer_id) == epoch:
                     return

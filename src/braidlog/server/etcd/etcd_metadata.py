@@ -34,7 +34,7 @@ from braidlog.cluster.metadata.metadata_store import Conflict
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.reporting.node_report import EtcdReport
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.control.controller import LeaseLost
 from braidlog.server.etcd.cluster_config import ClusterConfig
@@ -59,8 +59,8 @@ MEMBER_FOLDER: Final = "etcd"
 class TaskedStore(EtcdStore):
     """Runs proposals in separate tasks: a handler has no task, and a disconnected client's wait may be cancelled."""
 
-    def __init__(self, tasks: Tasks, etcd: Etcd, world: World, **options: Any) -> None:  # noqa: ANN401 - the base's own
-        super().__init__(etcd, world, **options)
+    def __init__(self, tasks: Tasks, etcd: Etcd, runtime: Runtime, **options: Any) -> None:  # noqa: ANN401 - the base's own
+        super().__init__(etcd, runtime, **options)
         self._tasks = tasks
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
@@ -90,7 +90,7 @@ async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def open_cluster(
-    config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks
+    config: ClusterConfig, folder: DataFolder, runtime: Runtime, node: str, tasks: Tasks
 ) -> "ClusterStore | None":
     """Open the cluster's metadata; None for a node with its own metadata."""
     if not config.etcd:
@@ -101,7 +101,7 @@ async def open_cluster(
                 "[cluster] etcd",
             )
         return None
-    cluster = ClusterStore(config, folder, world, node, tasks)
+    cluster = ClusterStore(config, folder, runtime, node, tasks)
     try:
         await cluster.open()
     except EtcdError as error:
@@ -116,10 +116,10 @@ async def open_cluster(
 class ClusterStore:
     """Call `open`, then `run`; call `stop` as the node's last step."""
 
-    def __init__(self, config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks) -> None:
+    def __init__(self, config: ClusterConfig, folder: DataFolder, runtime: Runtime, node: str, tasks: Tasks) -> None:
         self._config = config
         self._folder = folder
-        self._world = world
+        self._runtime = runtime
         self._node = node
         self._tasks = tasks
         self._member: Member | None = None
@@ -138,7 +138,7 @@ class ClusterStore:
         return self._store
 
     async def open(self) -> None:
-        config, world = self._config, self._world
+        config, runtime = self._config, self._runtime
         position, known = self._open_position()
         tls = self._tls = config.tls()
         if config.is_embedded:
@@ -152,20 +152,20 @@ class ClusterStore:
         store = TaskedStore(
             self._tasks,
             gateway,
-            world,
+            runtime,
             prefix=config.prefix,
             node=self._node,
             new_nonce=lambda: uuid.uuid4().hex,
-            remember=lambda reached: world.blocking(lambda: position.save(reached)),
+            remember=lambda reached: runtime.blocking(lambda: position.save(reached)),
             arrived=self._take_arrived,
         )
         if known.seq == 0:  # otherwise the cluster existed: a missing one must not be created again
-            begin = partial(store.found_cluster, known.cluster)
-            known = self._joined(await (self._begun_by_others(gateway) if config.join else until_answered(begin)))
+            begin = partial(store.create_cluster, known.cluster)
+            known = self._joined(await (self._is_created_elsewhere(gateway) if config.join else until_answered(begin)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
         keys = Keys(config.prefix)
-        self._presence = Presence(gateway, world, keys, node=self._node, life=life, seconds=config.lease_seconds)
-        await until_answered(self._presence.take)
+        self._presence = Presence(gateway, runtime, keys, node=self._node, life=life, seconds=config.lease_seconds)
+        await until_answered(self._presence.register)
         await until_answered(lambda: store.open(known))
         log.info("metadata of cluster %s in etcd: entry %d", known.cluster, store.position.seq)
         self._store = store
@@ -212,7 +212,7 @@ class ClusterStore:
             folder.join_cluster(found)
         return Position(found, 0, "")
 
-    async def _begun_by_others(self, gateway: Gateway) -> str:
+    async def _is_created_elsewhere(self, gateway: Gateway) -> str:
         """Wait for the cluster that another node creates."""
         keys, loop = Keys(self._config.prefix), asyncio.get_running_loop()
         until = loop.time() + JOIN_SECONDS_MAX
@@ -237,7 +237,7 @@ class ClusterStore:
         """Record the folders that the start created, then follow the metadata log."""
         assert self._presence is not None
         self._services = services
-        self._tasks.spawn(self._presence.keep(), "presence")
+        self._tasks.spawn(self._presence.keep_registered(), "presence")
         await until_answered(services.reconciler.note_made)
         await until_answered(services.producer_ids.fill_reserve)
         self._tasks.every(RESERVE_SECONDS, partial(_refill_reserve, services.producer_ids), "producer-ids")
@@ -251,7 +251,7 @@ class ClusterStore:
             services.quota_changes.apply()
             self._has_arrived.set()
 
-    async def follow(self, reconciler: Reconciler) -> None:
+    async def follow_metadata(self, reconciler: Reconciler) -> None:
         """Reconcile the folder with new entries. Runs only after all partitions are open, so that nothing is opened
         twice.
         """
@@ -259,7 +259,7 @@ class ClusterStore:
             await self._has_arrived.wait()
             self._has_arrived.clear()
             try:
-                faults = await reconciler.follow()
+                faults = await reconciler.apply_metadata()
             except BrokerError as error:  # a start or a change takes long; retried below
                 log.warning("data folder not reconciled yet: %s", error)
                 self._has_arrived.set()
@@ -272,7 +272,7 @@ class ClusterStore:
     ) -> Leases:
         """Lease monitoring for failure detection and the controller."""
         assert self._gateway is not None
-        return Leases(self._gateway, self._world, Keys(self._config.prefix), members, told, lost)
+        return Leases(self._gateway, self._runtime, Keys(self._config.prefix), members, told, lost)
 
     def report(self) -> EtcdReport:
         gateway, store = self._gateway, self._store
@@ -283,7 +283,7 @@ class ClusterStore:
     def outage(self) -> str:
         """The outage report for operators; empty while etcd answers."""
         outage = None if self._store is None else self._store.outage
-        return "" if outage is None else outage.report(self._world.monotonic())
+        return "" if outage is None else outage.report(self._runtime.monotonic())
 
     def member_trouble(self) -> str:
         """Trouble of the embedded member, as text; empty while the member runs or if none exists."""

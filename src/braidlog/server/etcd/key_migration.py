@@ -25,7 +25,7 @@ from braidlog.kv.replicated.log_records import SlotRecord
 from braidlog.kv.replicated.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.internal.system_topic import write_topic
 from braidlog.storage.files import join, remove_tree
 from braidlog.storage.folder.data_folder import DataFolder
@@ -40,11 +40,11 @@ class KeyMigration:
     """Migration of one folder: call `prepare`, then `write` in each attempt of the move, and `finish` after it."""
 
     def __init__(
-        self, folder: DataFolder, world: World, node: str, settings: KeyValueSettings, report: Callable[[int], None]
+        self, folder: DataFolder, runtime: Runtime, node: str, settings: KeyValueSettings, report: Callable[[int], None]
     ) -> None:
         """`report` is called with the number of keys written so far."""
         self._folder = folder
-        self._world = world
+        self._runtime = runtime
         self._node = node
         self._settings = settings
         self._report = report
@@ -71,7 +71,7 @@ class KeyMigration:
 
         The store's change feed ends. The feed of the logs, which the cluster creates, repeats each key.
         """
-        now_ms, events = self._world.now_ms(), list[Event]()
+        now_ms, events = self._runtime.now_ms(), list[Event]()
         if self._feed_id is not None:
             events.append(DeleteTopic(topic=FEED_TOPIC, topic_id=self._feed_id, deleted_ms=now_ms))
         if not self._keyspace.data:

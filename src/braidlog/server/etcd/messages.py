@@ -73,12 +73,12 @@ class GrantAnswer(msgspec.Struct):
     ID: int
 
 
-class KeptAlive(msgspec.Struct):
+class LeaseKeptAlive(msgspec.Struct):
     TTL: int = 0
 
 
 class KeepAliveAnswer(msgspec.Struct):
-    result: KeptAlive
+    result: LeaseKeptAlive
 
 
 class SignInAnswer(msgspec.Struct):

@@ -23,7 +23,7 @@ from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER, until_answered
 from braidlog.server.etcd.etcd_process import Member, find_program
 from braidlog.server.etcd.gateway import Gateway
 from braidlog.server.etcd.key_migration import KeyMigration
-from braidlog.server.event_loop_runtime import LoopWorld
+from braidlog.server.event_loop_runtime import EventLoopRuntime
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.group_commit import Flusher
 
@@ -50,12 +50,12 @@ async def move_folder(
         raise BrokerError(Reason.INVALID_SETTING, "a cluster needs etcd for its metadata: set [cluster] etcd")
     clock = SystemClock()
     flusher = Flusher(clock)
-    world = LoopWorld(clock, flusher)
-    store = open_metadata(folder, world, node=node)
+    runtime = EventLoopRuntime(clock, flusher)
+    store = open_metadata(folder, runtime, node=node)
     member = None
     tls = config.tls()
     gateway = Gateway(config.gateway(), tls)
-    keys_of_node = KeyMigration(folder, world, node, kv, report)
+    keys_of_node = KeyMigration(folder, runtime, node, kv, report)
     try:
         image, _ = store.load()
         position = PositionFile(folder.disk, folder.path, node).load()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from braidlog.security.authentication import Proof
 from braidlog.security.authorization import ANONYMOUS, RESERVED
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
 
@@ -38,7 +38,7 @@ class AdmittedClient(Protocol):
 class Admission:
     """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
 
-    def __init__(self, gatekeeper: Gatekeeper, client: AdmittedClient) -> None:
+    def __init__(self, gatekeeper: AccessGate, client: AdmittedClient) -> None:
         self._gatekeeper = gatekeeper
         self._client = client
         self._connection = client.connection
@@ -51,7 +51,7 @@ class Admission:
 
     @property
     def standing(self) -> int:
-        """See `Stranger`."""
+        """See `UnauthenticatedConnection`."""
         return 0 if self._was_wrong else 2 if self.is_proving else 1
 
     def enter(self, now: float) -> None:
@@ -95,8 +95,8 @@ class Admission:
         self._was_wrong = not self._gatekeeper.holds(principal, token)  # and hears it late
         return await self._settle(self._gatekeeper.prove(self._host, principal, token))
 
-    async def judge(self, holds: Proof) -> bool:
-        return await self._settle(self._gatekeeper.judge(self._host, holds))
+    async def verify_proof(self, holds: Proof) -> bool:
+        return await self._settle(self._gatekeeper.verify_proof(self._host, holds))
 
     async def _settle(self, proving: Coroutine[Any, Any, bool]) -> bool:
         self.is_proving = True

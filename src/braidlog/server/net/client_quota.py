@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from braidlog.adapters.contract import Adapter
 from braidlog.security.quotas import Direction, Quotas
-from braidlog.server.net.send_queue import Outbox, size_of
+from braidlog.server.net.send_queue import SendQueue, size_of
 from braidlog.server.net.session_owner import RequestCounters
 from braidlog.wire.contract import Output
 
@@ -21,7 +21,7 @@ class ChargedClient(Protocol):
 
     connection: Any
     """Of any dialect."""
-    outbox: Outbox
+    outbox: SendQueue
     principal: str
     client_id: str
 
@@ -54,7 +54,7 @@ class ClientQuota:
 
     def charge(self, client: ChargedClient, direction: Direction, count: int) -> None:
         """Its client moved so many bytes."""
-        pause = self._quotas.take(client.principal, direction, count, self._loop.time(), client.client_id)
+        pause = self._quotas.charge(client.principal, direction, count, self._loop.time(), client.client_id)
         self._throttle(client, pause)
 
     def timed(self, client: ChargedClient, work: Callable[[], None]) -> None:

@@ -37,7 +37,7 @@ class Activity:
 
     def silent_since(self, pending: PendingRequests) -> float | None:
         """Since when it is idle or only waits; None while its client is owed an answer."""
-        if not all(each.may_end and not each.is_owed for each in pending.running):
+        if not all(each.may_end and not each.must_finish for each in pending.running):
             return None
         return 0.0 if self.closing_since is not None else max(self.last_heard, self._active_at)
 

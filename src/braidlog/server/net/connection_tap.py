@@ -32,11 +32,11 @@ class ConnectionTap(asyncio.Protocol):
         self._lost = 0
         self._is_over = False
 
-    def begin(self) -> None:
+    def attach(self) -> None:
         self._transport.set_protocol(self)
         self.session.outbox.speak_through(cast("asyncio.Transport", TappedTransport(self._transport, self._wrote)))
 
-    def end(self) -> None:
+    def detach(self) -> None:
         """Go away; the connection stays."""
         if not self._is_over:
             self._is_over = True

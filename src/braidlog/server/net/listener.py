@@ -19,10 +19,10 @@ from braidlog.security.quotas import Quotas
 from braidlog.server.net.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.net.memory_budget import Budget
 from braidlog.server.net.ports import BACKLOG, listen
-from braidlog.server.net.scheduler import FairTurns
+from braidlog.server.net.scheduler import FairScheduler
 from braidlog.server.net.session import Session
 from braidlog.server.net.session_owner import SessionOwner
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.unauthenticated_limits import AccessGate
 
 log = logging.getLogger("braidlog.listener")
 
@@ -47,9 +47,9 @@ class Listener(SessionOwner):
         advertised: tuple[str, int] = ("", 0),
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
-        gatekeeper: Gatekeeper | None = None,
+        gatekeeper: AccessGate | None = None,
         session: Callable[..., Session] = Session,
-        fair_turns: FairTurns | None = None,
+        fair_turns: FairScheduler | None = None,
     ) -> None:
         if fair_turns is not None:
             self.fair_turns = fair_turns
@@ -151,7 +151,7 @@ class Listener(SessionOwner):
 
     async def sweep(self) -> None:
         """Close who is overdue."""
-        self._notice_gone_clients()
+        self._detect_disconnected_clients()
         now = asyncio.get_running_loop().time()
         for session in list(self._sessions):
             why = session.overdue(now)
@@ -160,14 +160,14 @@ class Listener(SessionOwner):
                 log.info("%s %s is cut off: %s", self.adapter.dialect, session.peer, why)
                 session.abort()
 
-    def _notice_gone_clients(self) -> None:
+    def _detect_disconnected_clients(self) -> None:
         """Ask the kernel about sockets that are not read: no loop reports their end."""
         unread = {number: each for each in self._sessions if (number := each.unread_socket) is not None}
         poll = select.poll()
         for number in unread:
             poll.register(number, select.POLLRDHUP)
         for number, event in poll.poll(0) if unread else ():
-            unread[number].client_gone(is_reset=event != select.POLLRDHUP)
+            unread[number].client_disconnected(is_reset=event != select.POLLRDHUP)
 
     async def stop(self, drain_seconds: float) -> None:
         """Accept no more, let what was asked be answered, then close."""

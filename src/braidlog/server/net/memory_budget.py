@@ -88,7 +88,7 @@ class Budget:
         self._waiting.pop(holder, None)
         self._release()
 
-    def keep(self, kept: int) -> None:
+    def reserve(self, kept: int) -> None:
         """So much is kept beside what connections hold."""
         self.bytes_kept = kept
         self.settle()

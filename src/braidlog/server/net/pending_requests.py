@@ -36,7 +36,7 @@ class Turn:
     @property
     def only_waits(self) -> bool:
         """It has begun, and its client is owed no answer: a long poll, a place in line."""
-        return self.running is not None and self.running.may_end and not self.running.is_owed
+        return self.running is not None and self.running.may_end and not self.running.must_finish
 
 
 class PendingRequests:

@@ -44,7 +44,9 @@ def close_all(bound: dict[str, list[socket.socket]]) -> None:
     bound.clear()
 
 
-def told_addresses(config: ServerConfig, bound: Mapping[str, Sequence[socket.socket]]) -> dict[str, tuple[str, int]]:
+def advertised_addresses(
+    config: ServerConfig, bound: Mapping[str, Sequence[socket.socket]]
+) -> dict[str, tuple[str, int]]:
     """Where clients reach this node, by dialect, as it tells the others of its cluster."""
     found = {}
     for name, sockets in bound.items():

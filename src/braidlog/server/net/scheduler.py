@@ -4,7 +4,7 @@ Knows: the protocol between coroutines and futures, connections that have work l
 Refuses to know: requests, sockets, what the work is.
 Most requests never wait (a ping, a fetch of what is there), and need no task. Handlers await only futures of this loop;
 `asyncio.timeout` and `current_task` are not available in them. A coroutine whose client has gone is ended only where it waits on
-an `Abandonable` (a long poll, a place in line): anywhere else it is in the middle of a change, which goes on to its end.
+an `Cancellable` (a long poll, a place in line): anywhere else it is in the middle of a change, which goes on to its end.
 Invariants: answers, woken long polls and requests to read have a line each, none waits behind another's, and within a line the
 work of one connection is done in its order; between two pieces of work that took `SLICE_SECONDS` together the loop looks at its
 sockets, however many wait here: a client that asks little is served from there, and never stands in line.
@@ -19,30 +19,30 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
-Gate = Callable[[], bool]
+PartitionLocks = Callable[[], bool]
 Go = Callable[[Callable[[], None], bool], None]
 """go(resume, is_poll): calls it, now or in its turn; whether it resumes a long poll."""
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
 
-class Abandonable(asyncio.Future[T], Generic[T]):
+class Cancellable(asyncio.Future[T], Generic[T]):
     """A future whose waiter may be ended while it waits: nothing is half done there."""
 
 
-class Polling(Abandonable[T], Generic[T]):
+class Polling(Cancellable[T], Generic[T]):
     """A future of a long poll: its waiter may be made to answer early, with what it has."""
 
 
-class Patient(Polling[T], Generic[T]):
+class Deferrable(Polling[T], Generic[T]):
     """A future whose waiter may also be made to wait longer: it holds nothing that others wait for."""
 
 
-class Owed(Abandonable[T], Generic[T]):
+class MustFinish(Cancellable[T], Generic[T]):
     """A future whose waiter has changed something, and tells its client soon what came of it: a node that stops waits for it."""
 
 
-class Parked(Abandonable[T], Generic[T]):
+class Parked(Cancellable[T], Generic[T]):
     """A future whose waiter waits for other clients, as a member of a group does: it ends when its own client has closed."""
 
 
@@ -53,7 +53,7 @@ async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
         if not turn.done():
             turn.set_result(None)
 
-    turn: Abandonable[None] = Abandonable(loop=loop)
+    turn: Cancellable[None] = Cancellable(loop=loop)
     loop.call_soon(wake)
     await turn
 
@@ -61,8 +61,8 @@ async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
-    After a wait on a `Patient` it goes on only if its `gate` says so; else whoever owns the gate calls `resume` later. After any
-    wait, `go` may let others go first.
+    After a wait on a `Deferrable` it goes on only if its `gate` says so; else whoever owns the gate calls `resume`
+    later. After any wait, `go` may let others go first.
     """
 
     __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_is_run_out", "_waiting")
@@ -71,7 +71,7 @@ class Running:
         self,
         coroutine: Coroutine[Any, Any, Any],
         done: Done,
-        gate: "Gate",
+        gate: "PartitionLocks",
         waiting: "asyncio.Future[Any] | None",
         go: "Go | None" = None,
     ) -> None:
@@ -92,7 +92,7 @@ class Running:
         self._waiting = future
         # The future was yielded by its own __await__, which marked it so; a task would clear the mark too.
         future._asyncio_future_blocking = False  # noqa: SLF001 - the documented contract of asyncio.Task
-        if self._cancelled and isinstance(future, Abandonable):
+        if self._cancelled and isinstance(future, Cancellable):
             self._end()
         else:
             future.add_done_callback(self._resume)
@@ -103,11 +103,11 @@ class Running:
         if self._go is None:
             self._proceed()
         else:
-            self._go(self._proceed, isinstance(self._waiting, Patient))
+            self._go(self._proceed, isinstance(self._waiting, Deferrable))
 
     def _proceed(self) -> None:
         # Asked now and not when the wait ended: of a thousand that were woken together, not all have room for their answers.
-        if not isinstance(self._waiting, Patient) or self._gate():
+        if not isinstance(self._waiting, Deferrable) or self._gate():
             self.resume()
 
     def resume(self) -> None:
@@ -128,11 +128,11 @@ class Running:
     @property
     def may_end(self) -> bool:
         """Whether it waits where it may be ended."""
-        return isinstance(self._waiting, Abandonable)
+        return isinstance(self._waiting, Cancellable)
 
     @property
-    def is_owed(self) -> bool:
-        return isinstance(self._waiting, Owed)
+    def must_finish(self) -> bool:
+        return isinstance(self._waiting, MustFinish)
 
     @property
     def is_parked(self) -> bool:
@@ -173,7 +173,7 @@ def step(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any, BaseException 
 
 
 def start(
-    coroutine: Coroutine[Any, Any, Any], done: Done, gate: Gate = lambda: True, go: Go | None = None
+    coroutine: Coroutine[Any, Any, Any], done: Done, gate: PartitionLocks = lambda: True, go: Go | None = None
 ) -> Running | None:
     """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
     ended, value, error = step(coroutine)
@@ -198,7 +198,7 @@ Work = Callable[[], None]
 Line = OrderedDict[object, deque[Work]]
 
 
-class FairTurns:
+class FairScheduler:
     """One for all listeners of a node."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -242,7 +242,7 @@ class FairTurns:
             seconds = min(seconds, self._processor_seconds - before)
         if seconds >= COUNTED_SECONDS_MIN:
             if not self._served_seconds:
-                self._loop.call_soon(self._begin_anew)
+                self._loop.call_soon(self._restart)
             self._served_seconds += seconds
         return min(speed + 1, SLOW) if seconds >= SLOW_SECONDS else QUICK
 
@@ -258,13 +258,13 @@ class FairTurns:
         works.append(work)
         if not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._take_turns)
+            self._loop.call_soon(self._run_scheduled)
 
     def go_on(self, who: object, work: Work, *, is_poll: bool = False) -> None:
         """Resume a request that has what it waited for. One sync may end a thousand waits: then the others resume in their
         turns, also if their clients are gone by then: a change is finished."""
         if self._at_once == AT_ONCE:
-            self._loop.call_soon(self._begin_anew)
+            self._loop.call_soon(self._restart)
         line, kept = (self._polls, AT_ONCE // 2) if is_poll else (self._answers, 0)
         if self._at_once > kept and not self._answers and not line:
             self._at_once -= 1
@@ -272,11 +272,11 @@ class FairTurns:
         else:
             self._stand(line, who, work)
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self._at_once = AT_ONCE
         self._served_seconds = 0.0
 
-    def _take_turns(self) -> None:
+    def _run_scheduled(self) -> None:
         self._is_due = False
         lines = [line for line in self._lines if line]
         for line in lines:
@@ -292,4 +292,4 @@ class FairTurns:
                     break
         if self.crowd and not self._is_due:
             self._is_due = True
-            self._loop.call_soon(self._take_turns)
+            self._loop.call_soon(self._run_scheduled)

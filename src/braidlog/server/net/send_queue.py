@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.model.errors import StorageFault
-from braidlog.server.net.scheduler import Abandonable
+from braidlog.server.net.scheduler import Cancellable
 from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
@@ -39,7 +39,7 @@ Sent = bytes | Sequence[bytes]
 """What is written at once: bytes, or several pieces of them."""
 
 
-class Outbox:
+class SendQueue:
     """What is ready to be sent over one connection, the transport that it leaves by, and what was sent and has not left."""
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Outbox:
     def block(self, loop: asyncio.AbstractEventLoop) -> None:
         """The client takes nothing: who pushes waits."""
         self.blocked_since = loop.time()
-        self._writable = Abandonable(loop=loop)
+        self._writable = Cancellable(loop=loop)
 
     def unblock(self) -> None:
         self.blocked_since = None
@@ -138,7 +138,7 @@ class Outbox:
     def clear(self) -> None:
         self.ready.clear()
 
-    def take(self) -> Iterable[Sent | Led]:
+    def take_ready(self) -> Iterable[Sent | Led]:
         """Everything that is ready, in few pieces; what was taken is held no more."""
         ready, self.ready = self.ready, []
         if self._has_slices:
@@ -160,11 +160,11 @@ class Outbox:
 
     def flush(self, transport: asyncio.Transport, unsent_bytes_max: int) -> bool:
         """Write what is ready; False if the client has not taken `unsent_bytes_max` and more of what was written before."""
-        for data in self.take():
+        for data in self.take_ready():
             if self.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
                 return False
             if isinstance(data, Led):
-                self._send_led(transport, data)
+                self._send_ordered(transport, data)
             else:
                 self.send(transport, data)
         return True
@@ -184,7 +184,7 @@ class Outbox:
         self.has_unsent = transport.get_write_buffer_size() > 0
         self.bytes_out += size
 
-    def _send_led(self, transport: asyncio.Transport, led: Led) -> None:
+    def _send_ordered(self, transport: asyncio.Transport, led: Led) -> None:
         """Out of the file, as far as the socket takes it now; what is left is read and waits like everything else."""
         head, sent = led.head, 0
         if self._socket_number is not None and not transport.get_write_buffer_size():

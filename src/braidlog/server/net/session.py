@@ -31,9 +31,9 @@ from braidlog.server.net.connection_limits import SessionLimits
 from braidlog.server.net.memory_budget import SMALL_BYTES, Budget
 from braidlog.server.net.pending_requests import FEW_WAITING, PENDING, WAITING_BYTES, PendingRequests, Turn
 from braidlog.server.net.scheduler import SLICE_SECONDS, UNKNOWN, Running, next_turn, start, step
-from braidlog.server.net.send_queue import TOGETHER_BYTES, Outbox
+from braidlog.server.net.send_queue import TOGETHER_BYTES, SendQueue
 from braidlog.server.net.session_owner import SAMPLED, SessionOwner
-from braidlog.server.net.unauthenticated_limits import Gatekeeper
+from braidlog.server.net.unauthenticated_limits import AccessGate
 from braidlog.wire.contract import NEED_DATA, Output, Refused, forget_trace
 from braidlog.wire.preamble import Introduction
 
@@ -55,12 +55,55 @@ class Session(asyncio.Protocol):
     """
 
     __slots__ = (
-        "__weakref__", "_adapter", "_admission", "_budget", "_busy", "_counters", "_counts", "_fair_turns", "_farewell",
-        "_gatekeeper", "_handle", "_has_more", "_is_calm", "_is_drained", "_is_noted", "_is_settled", "_limits",
-        "_lone_request", "_loop", "_met", "_operation", "_others_wait", "_owner", "_partial_since", "_pending", "_pump_due",
-        "_quota", "_quotas", "_read_before", "_reading", "_served_until", "_speed", "_together_bytes", "_unsent_bytes_max",
-        "_waiting_bytes", "activity", "bytes_in", "client_id", "connection", "dialect", "is_closing", "is_forwarded", "is_tls",
-        "last_words", "number", "outbox", "peer", "principal", "requests",
+        "__weakref__",
+        "_adapter",
+        "_admission",
+        "_budget",
+        "_busy",
+        "_counters",
+        "_counts",
+        "_fair_turns",
+        "_farewell",
+        "_gatekeeper",
+        "_handle",
+        "_has_more",
+        "_is_drained",
+        "_is_idle",
+        "_is_noted",
+        "_is_settled",
+        "_limits",
+        "_lone_request",
+        "_loop",
+        "_met",
+        "_operation",
+        "_others_wait",
+        "_owner",
+        "_partial_since",
+        "_pending",
+        "_pump_due",
+        "_quota",
+        "_quotas",
+        "_read_before",
+        "_reading",
+        "_served_until",
+        "_speed",
+        "_together_bytes",
+        "_unsent_bytes_max",
+        "_waiting_bytes",
+        "activity",
+        "bytes_in",
+        "client_id",
+        "connection",
+        "dialect",
+        "is_closing",
+        "is_forwarded",
+        "is_tls",
+        "last_words",
+        "number",
+        "outbox",
+        "peer",
+        "principal",
+        "requests",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +113,7 @@ class Session(asyncio.Protocol):
         limits: SessionLimits,
         budget: Budget,
         quotas: Quotas | None = None,
-        gatekeeper: Gatekeeper | None = None,
+        gatekeeper: AccessGate | None = None,
     ) -> None:
         self._adapter = adapter
         self.dialect = adapter.dialect
@@ -87,15 +130,15 @@ class Session(asyncio.Protocol):
         self._quotas = quotas or Quotas()
         self._gatekeeper = gatekeeper
         self._loop = asyncio.get_running_loop()
-        self.outbox = Outbox()
+        self.outbox = SendQueue()
         self._pending = PendingRequests(is_ordered=adapter.ordered)
         self._quota = ClientQuota(self._quotas, owner.counters, self._loop)
         self._admission: Admission | None = None
         self._met: Admission | None = None
         """The same while the first bytes are still to come."""
         self.connection: Any = adapter.open()
-        self._lone_request = getattr(self.connection, "lone_request", lambda _: None)
-        self._is_calm = False
+        self._lone_request = getattr(self.connection, "single_frame", lambda _: None)
+        self._is_idle = False
         """Nothing is to be looked at before the next request is served. Found out by who has served; whoever changes something
         from outside says so."""
         self._busy = self._pump_due = self._has_more = False
@@ -141,11 +184,11 @@ class Session(asyncio.Protocol):
             self.abort()
         elif self._gatekeeper is not None:
             self._enter(self._gatekeeper)
-        self._is_calm = self._rests()
+        self._is_idle = self._is_quiescent()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self.is_closing = True
-        self._is_calm = False
+        self._is_idle = False
         self.outbox.disconnect()
         if self._admission is not None:
             self._admission.leave()
@@ -165,7 +208,7 @@ class Session(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self.outbox.block(self._loop)
-        self._is_calm = False
+        self._is_idle = False
         self._regulate()
 
     def resume_writing(self) -> None:
@@ -174,7 +217,7 @@ class Session(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         budget = self._budget
-        if self._is_calm and self._quotas.is_unlimited and budget.bytes_held < budget.bytes_max - budget.bytes_kept:
+        if self._is_idle and self._quotas.is_unlimited and budget.bytes_held < budget.bytes_max - budget.bytes_kept:
             try:
                 request = self._lone_request(data)
                 if request is not None:
@@ -234,7 +277,7 @@ class Session(asyncio.Protocol):
             if not ended:
                 self._wait_for(request, began, serving, served)
                 return False
-        if error is not None or type(served) in _NOT_SIMPLE or not self._is_calm:
+        if error is not None or type(served) in _NOT_SIMPLE or not self._is_idle:
             self._begin(request, served, error, began)
             return False
         if began:
@@ -271,14 +314,14 @@ class Session(asyncio.Protocol):
         if not self._fair_turns.is_used_up:
             self._serve()
             return
-        self._is_calm = False
+        self._is_idle = False
         self._wait_for_turn()
         self._regulate()
         self._note_held()
 
     def _serve_now(self) -> None:
         self._busy = True
-        self._is_calm = False
+        self._is_idle = False
         began = (clock := self._fair_turns.clock)()
         try:
             # Sending makes room: requests that were left for want of it must not wait for the client to send more.
@@ -294,14 +337,14 @@ class Session(asyncio.Protocol):
         if self._pending.has_held_back:
             self._pending.resume_held_back(self._is_room_for)
         elif self._is_settled and self._reading and self._partial_since is None and not self._is_noted:
-            self._is_calm = self._rests()
+            self._is_idle = self._is_quiescent()
             return
         self._regulate()
         if self._partial_since is not None or self._is_to_be_noted:
             self._note_held()
-        self._is_calm = self._rests()
+        self._is_idle = self._is_quiescent()
 
-    def _rests(self) -> bool:
+    def _is_quiescent(self) -> bool:
         """Whether the next request finds nothing that would have to be looked at first: nothing held, awaited or under way."""
         pending, outbox = self._pending, self.outbox
         if (
@@ -503,7 +546,7 @@ class Session(asyncio.Protocol):
         def done(answer: Any, error: BaseException | None) -> None:  # noqa: ANN401
             self._answered(turn, turn.request, answer, error)
 
-        turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting, self._go)
+        turn.running = Running(coroutine, done, lambda: self._may_resume(turn), waiting, self._go)
 
     def _go(self, resume: Callable[[], None], is_poll: bool) -> None:  # noqa: FBT001 - as `Go` is called
         work = partial(self._quota.timed, self, resume) if self._quotas.counts_time else resume
@@ -524,7 +567,7 @@ class Session(asyncio.Protocol):
         self.outbox.add(data)
         self.outbox.hold(data)
 
-    def _may_go_on(self, turn: Turn) -> bool:
+    def _may_resume(self, turn: Turn) -> bool:
         """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
         turn.is_held_back = not self._is_room_for(turn)
         self._pending.has_held_back |= turn.is_held_back
@@ -598,18 +641,18 @@ class Session(asyncio.Protocol):
     def alone(self) -> Iterator[None]:
         """See `adapters/contract.py`."""
         self._others_wait += 1
-        self._is_calm = False
+        self._is_idle = False
         try:
             yield
         finally:
             self._others_wait -= 1
             self._pump_soon()
 
-    async def others_answered(self) -> None:
+    async def on_other_responses(self) -> None:
         """See `adapters/contract.py`."""
         await self._pending.others_ended()
 
-    def answer_in_any_order(self) -> None:
+    def respond_in_any_order(self) -> None:
         """See `adapters/contract.py`."""
         assert not self._pending.line, "answers that wait for their turn"
         self._pending.is_ordered = False
@@ -636,7 +679,7 @@ class Session(asyncio.Protocol):
             if error is not None:
                 self._stream_failed(turn, error)
 
-        turn.running = start(stream.run(), done, lambda: self._may_go_on(turn), self._go)
+        turn.running = start(stream.run(), done, lambda: self._may_resume(turn), self._go)
 
     def _stream_failed(self, turn: Turn, error: BaseException) -> None:
         """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
@@ -702,7 +745,7 @@ class Session(asyncio.Protocol):
 
     def _note_sent(self) -> None:
         if self.outbox.has_unsent or self._is_noted:
-            self._is_calm = False
+            self._is_idle = False
             self._note_held()
 
     # -- memory and quotas ---------------------------------------------------------------------------------------
@@ -746,12 +789,12 @@ class Session(asyncio.Protocol):
 
     def throttled(self) -> None:
         """See `ClientQuota`."""
-        self._is_calm = False
+        self._is_idle = False
         self._regulate()
 
     # -- who it is -----------------------------------------------------------------------------------------------
 
-    def _enter(self, gatekeeper: Gatekeeper) -> None:
+    def _enter(self, gatekeeper: AccessGate) -> None:
         self._admission = self._met = Admission(gatekeeper, self)
         if gatekeeper.required and self.principal == ANONYMOUS:
             self._admission.enter(self._loop.time())
@@ -794,9 +837,9 @@ class Session(asyncio.Protocol):
         """See `adapters/contract.py`."""
         return self._admission is not None and await self._admission.prove(principal, token)
 
-    async def judge(self, holds: Proof) -> bool:
+    async def verify_proof(self, holds: Proof) -> bool:
         """See `adapters/contract.py`."""
-        return self._admission is not None and await self._admission.judge(holds)
+        return self._admission is not None and await self._admission.verify_proof(holds)
 
     # -- being looked at -----------------------------------------------------------------------------------------
 
@@ -847,7 +890,7 @@ class Session(asyncio.Protocol):
     def close(self) -> None:
         """Take no more requests, answer long polls with what there is, and end when every request is answered."""
         self.is_closing = True
-        self._is_calm = False
+        self._is_idle = False
         if not self._is_drained:
             self.activity.note_closing()
         self._pending.run_out_all()
@@ -872,7 +915,7 @@ class Session(asyncio.Protocol):
         transport.resume_reading()
         self._farewell = self._loop.call_later(_FAREWELL_SECONDS_MAX, transport.close)
 
-    def client_gone(self, *, is_reset: bool) -> None:
+    def client_disconnected(self, *, is_reset: bool) -> None:
         """The kernel reports the client's end on a socket that is not read."""
         if is_reset:
             self.abort()
@@ -895,6 +938,6 @@ class Session(asyncio.Protocol):
 
     def abort(self) -> None:
         self.is_closing = True
-        self._is_calm = False
+        self._is_idle = False
         if self.outbox.transport is not None:
             self.outbox.transport.abort()

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from braidlog.model.clock import Seconds
-from braidlog.server.net.scheduler import FairTurns
+from braidlog.server.net.scheduler import FairScheduler
 
 if TYPE_CHECKING:
     from braidlog.server.net.session import Session
@@ -57,9 +57,9 @@ class SessionOwner:
         return RequestCounters()
 
     @cached_property
-    def fair_turns(self) -> FairTurns:
+    def fair_turns(self) -> FairScheduler:
         """Where its sessions wait for the others."""
-        return FairTurns()
+        return FairScheduler()
 
     def opened(self, session: "Session") -> None: ...
 

@@ -12,7 +12,7 @@ import msgspec
 from braidlog.security.authentication import Authenticate, Proof, network_of
 
 
-class StrangerLimits(msgspec.Struct, frozen=True):
+class UnauthenticatedLimits(msgspec.Struct, frozen=True):
     """What a connection may do before its client has said who it is."""
 
     frame_bytes_max: int = 4096
@@ -22,7 +22,7 @@ class StrangerLimits(msgspec.Struct, frozen=True):
     connections_max: int = 1000
 
 
-class Stranger(Protocol):
+class UnauthenticatedConnection(Protocol):
     """A connection of a client that has not said who it is."""
 
     @property
@@ -33,17 +33,17 @@ class Stranger(Protocol):
     def evict(self) -> None: ...
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """By network, oldest first."""
 
-    def __init__(self, limits: StrangerLimits) -> None:
+    def __init__(self, limits: UnauthenticatedLimits) -> None:
         self._limits = limits
-        self._by_network: dict[str, dict[Stranger, None]] = {}
+        self._by_network: dict[str, dict[UnauthenticatedConnection, None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._by_network.values()))
 
-    def enter(self, network: str, stranger: Stranger) -> None:
+    def enter(self, network: str, stranger: UnauthenticatedConnection) -> None:
         crowd = self._by_network.get(network, {})
         if len(crowd) >= self._limits.per_peer_max:
             self._evict_from(network)
@@ -51,7 +51,7 @@ class Strangers:
             self._evict_from(max(self._by_network, key=lambda each: len(self._by_network[each])))
         self._by_network.setdefault(network, {})[stranger] = None
 
-    def leave(self, network: str, stranger: Stranger) -> None:
+    def leave(self, network: str, stranger: UnauthenticatedConnection) -> None:
         """It has gone, or is a stranger no more; that it was evicted before is no error."""
         crowd = self._by_network.get(network, {})
         crowd.pop(stranger, None)
@@ -65,24 +65,24 @@ class Strangers:
         oldest.evict()
 
 
-class Gatekeeper:
+class AccessGate:
     """One for all listeners of a node."""
 
-    def __init__(self, authenticate: Authenticate, limits: StrangerLimits) -> None:
+    def __init__(self, authenticate: Authenticate, limits: UnauthenticatedLimits) -> None:
         self.limits = limits
         self._authenticate = authenticate
-        self.strangers = Strangers(limits)
+        self.strangers = UnauthenticatedConnections(limits)
 
     @property
     def required(self) -> bool:
         """Whether strangers are told from others at all."""
         return self._authenticate.required
 
-    def enter(self, address: str, stranger: Stranger) -> None:
+    def enter(self, address: str, stranger: UnauthenticatedConnection) -> None:
         """One more stranger from this address; it has to `leave`."""
         self.strangers.enter(network_of(address), stranger)
 
-    def leave(self, address: str, stranger: Stranger) -> None:
+    def leave(self, address: str, stranger: UnauthenticatedConnection) -> None:
         self.strangers.leave(network_of(address), stranger)
 
     def holds(self, principal: str, token: bytes) -> bool:
@@ -91,5 +91,5 @@ class Gatekeeper:
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
         return await self._authenticate.prove(address, principal, token)
 
-    async def judge(self, address: str, holds: Proof) -> bool:
-        return await self._authenticate.judge(address, holds)
+    async def verify_proof(self, address: str, holds: Proof) -> bool:
+        return await self._authenticate.verify_proof(address, holds)

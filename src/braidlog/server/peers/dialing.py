@@ -26,7 +26,7 @@ AddressOf = Callable[[int], Address | None]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
-def end_when_unheard(connection: socket.socket) -> None:
+def close_when_silent(connection: socket.socket) -> None:
     """Set the TCP user timeout. After a network cut the kernel doubles its retry interval, so a surviving connection
     would stall long after.
 
@@ -90,6 +90,6 @@ class Dial:
                 except OSError as error:  # includes ssl's errors
                     failed = error if isinstance(failed, ConnectionRefusedError) else failed
                 else:
-                    end_when_unheard(transport.get_extra_info("socket"))
+                    close_when_silent(transport.get_extra_info("socket"))
                     return made
         raise failed

@@ -23,7 +23,7 @@ from braidlog.server.net.ports import listen
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialing import AddressOf, Dial
 from braidlog.server.peers.gossip_connections import Incoming, Owner, PeerLink
-from braidlog.server.peers.port_demux import FirstBytes, Take
+from braidlog.server.peers.port_demux import PortDemux, Take
 from braidlog.tasks import Tasks
 from braidlog.wire.peer import messages as m
 from braidlog.wire.peer.connection import write
@@ -72,7 +72,7 @@ class Gossip:
         self._draw = random.Random()  # noqa: S311 - the choice of peers to ping is no secret
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._ports: FirstBytes | None = None
+        self._ports: PortDemux | None = None
         self._accepted: set[socket.socket] = set()
         """Accepted connections whose task has not started yet, closed at stop."""
         self._incoming: set[Incoming] = set()
@@ -84,7 +84,7 @@ class Gossip:
 
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
         listening = bound or listen(host, port, "cluster")
-        self._ports = FirstBytes(listening, self._take, self._keys, is_tls=self._tls is not None)
+        self._ports = PortDemux(listening, self._take, self._keys, is_tls=self._tls is not None)
         self.port = listening[0].getsockname()[1]
         self._tick()
 
@@ -133,7 +133,7 @@ class Gossip:
 
     # -- the steps -------------------------------------------------------------------------------------------
 
-    def tell(self, message: swim.SwimMessage) -> None:
+    def handle(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
             self._take_members(message)
         self.swim, ready = swim.step(self.swim, message, self._now_ms())
@@ -168,7 +168,7 @@ class Gossip:
     def _tick(self) -> None:
         # From now, not from the due time: missed ticks are not repeated.
         self._timer = self._loop.call_later(swim.PING_MS / 1000, self._tick)
-        self.tell(swim.Tick(self._draw.getrandbits(16)))
+        self.handle(swim.Tick(self._draw.getrandbits(16)))
 
     def _say(self, node: int, message: m.Message) -> None:
         link = self._links.get(node)
@@ -194,15 +194,15 @@ class Gossip:
     def ponged(self, message: m.Pong) -> None:
         self._skews_ms[message.node] = message.wall_ms - self._clock.now_ms()
         self._told_hashes[message.node] = message.members_hash
-        self.tell(from_wire(message))
+        self.handle(from_wire(message))
 
     def refused(self, node: int) -> None:
         if node in self._links:
-            self.tell(swim.ConnectionRefused(node))
+            self.handle(swim.ConnectionRefused(node))
 
-    def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None:
+    def on_request(self, message: m.PingRequest | m.Ack | m.Leave) -> None:
         """Handle a message on another node's own connection."""
-        self.tell(from_wire(message))
+        self.handle(from_wire(message))
 
     def opened(self, connection: Incoming) -> bool:
         """Register a connection; False if the limit is reached."""

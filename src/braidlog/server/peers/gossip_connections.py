@@ -40,7 +40,7 @@ class Owner(Protocol):
 
     def refused(self, node: int) -> None: ...
 
-    def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None: ...
+    def on_request(self, message: m.PingRequest | m.Ack | m.Leave) -> None: ...
 
     def opened(self, connection: "Incoming") -> bool: ...
 
@@ -117,7 +117,7 @@ class Incoming(_Conversation):
             case m.Ping():
                 self.send(self._owner.pong())
             case m.PingRequest(by=who) | m.Ack(by=who) | m.Leave(node=who) if self._is(who):
-                self._owner.asked(message)
+                self._owner.on_request(message)
             case _:
                 log.warning("a node sent %s, which it may not send; closing", type(message).__name__)
                 self.abort()

@@ -124,11 +124,11 @@ class GossipThread:
 
     # -- called by the node ----------------------------------------------------------------------------------
 
-    def tell(self, message: swim.SwimMessage) -> None:
+    def handle(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
             # Looked up here, because the metadata belongs to the node's event loop.
             self._addresses = {node: self._address_of(node) for node, _ in message.nodes}
-        self._do(lambda gossip: gossip.tell(message))
+        self._do(lambda gossip: gossip.handle(message))
 
     def registered_as(self, incarnation: int) -> None:
         self._do(lambda gossip: gossip.registered_as(incarnation))

@@ -9,14 +9,14 @@ from typing import Final
 
 from braidlog.adapters.peers.node_port import forward_of, relayed
 from braidlog.broker.forwarding import Call
-from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.broker.routing import Routing
-from braidlog.kv.replicated.anti_entropy import Ask, KeyTold, LeafTold, Narrower, Reply, Same, Unknown
+from braidlog.kv.replicated.anti_entropy import Ask, KeyState, LeafState, Narrower, Reply, Same, Unknown
 from braidlog.kv.replicated.log_records import SlotRecord
 from braidlog.kv.replicated.salvage import Verdict
 from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.model.errors import NothingDoneError, NotLeaderError, Reason
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.server.peers.dialing import AddressOf
 from braidlog.server.peers.node_calls import NodeQuestions
 from braidlog.wire.peer import messages as m
@@ -33,13 +33,13 @@ class KeyQuestions(NodeQuestions):
     def __init__(
         self,
         node: int,
-        world: World,
+        runtime: Runtime,
         address_of: AddressOf,
-        exchange: KeyExchange,
+        exchange: KeyPeerService,
         routing: Routing,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(node, world, address_of, tls, lambda: AskingConnection(exchange.sender))
+        super().__init__(node, runtime, address_of, tls, lambda: AskingConnection(exchange.sender))
         self._exchange = exchange
         self._routing = routing
 
@@ -65,8 +65,8 @@ class KeyQuestions(NodeQuestions):
         message = m.SyncRequest(number, ask.epoch, ask.offset, *ask.among, ask.digest)
         answer = await self.ask(self._leader_of(number), message, 0, COMPARED_SECONDS_MAX, changes=False)
         if isinstance(answer, LeafKeys):
-            keys = [KeyTold(each.key, each.kind, each.value, each.deadline_ms, each.stamp) for each in answer.keys]
-            return LeafTold(ask, answer.end.offset, tuple(keys))
+            keys = [KeyState(each.key, each.kind, each.value, each.deadline_ms, each.stamp) for each in answer.keys]
+            return LeafState(ask, answer.end.offset, tuple(keys))
         if isinstance(answer, m.SyncOk):
             return Same(ask)
         return Narrower(ask) if answer.verdict is m.Verdict.NARROWER else Unknown(ask)

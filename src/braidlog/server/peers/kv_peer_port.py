@@ -9,7 +9,7 @@ from typing import Any
 
 from braidlog.adapters.peers.node_calls import CallTable
 from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter
-from braidlog.broker.keys.kv_peer_service import KeyExchange
+from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.broker.services import Services
 from braidlog.server.net.listener import Listener
 from braidlog.server.peers.certificates import PeerTls
@@ -30,11 +30,11 @@ class KeyPort:
         listen: Callable[[NodePortAdapter], Listener],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
-        exchange = KeyExchange(sender, services.world, lambda: services.keyvalue.slots)
+        exchange = KeyPeerService(sender, services.runtime, lambda: services.keyvalue.slots)
         self._comparing = exchange.comparing
         keys = None if tls is None else tls.keys
         self.questions = KeyQuestions(
-            services.hosting.number, services.world, address_of, exchange, services.routing, keys
+            services.hosting.number, services.runtime, address_of, exchange, services.routing, keys
         )
         adapter = NodePortAdapter(sender, services.routing, exchange, calls, needs_certificate=tls is not None)
         self.listener = listen(adapter)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
-from braidlog.model.runtime.runtime import Wakeup, World
+from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.server.peers.dialing import AddressOf, Dial
 from braidlog.server.peers.peer_link import Asking, PeerLink
 from braidlog.tasks import Tasks
@@ -129,13 +129,13 @@ class NodeQuestions:
     def __init__(
         self,
         node: int,
-        world: World,
+        runtime: Runtime,
         address_of: AddressOf,
         tls: ssl.SSLContext | None,
         open_connection: Callable[[], Asking],
     ) -> None:
         self._node = node
-        self._world = world
+        self._runtime = runtime
         self._address_of = address_of
         self._tls = tls
         self._open_connection = open_connection
@@ -162,13 +162,13 @@ class NodeQuestions:
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
             target = self._targets[node] = _Target(dial, self._tasks, self._open_connection)
-        waiting = _Waiting(message, size, self._world.wakeup(owed=changes, polling=polls), polls=polls)
-        until = self._world.monotonic() + seconds
+        waiting = _Waiting(message, size, self._runtime.wakeup(owed=changes, polling=polls), polls=polls)
+        until = self._runtime.monotonic() + seconds
         target.begin(waiting)
         try:
             if waiting.answer is None and not await waiting.wakeup.wait(seconds) and target.end_wait(waiting):
-                waiting.wakeup = self._world.wakeup()
-                await waiting.wakeup.wait(max(until - self._world.monotonic(), 0))
+                waiting.wakeup = self._runtime.wakeup()
+                await waiting.wakeup.wait(max(until - self._runtime.monotonic(), 0))
         finally:
             target.end(waiting)
             target.end_wait(waiting)
@@ -192,8 +192,8 @@ class NodeQuestions:
 class NodeCalls(NodeQuestions):
     """Calls by the table in `adapters/peers/node_calls.py`."""
 
-    def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
-        super().__init__(node, world, address_of, tls, caller_connection)
+    def __init__(self, node: int, runtime: Runtime, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(node, runtime, address_of, tls, caller_connection)
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
         """Call another node, see `broker/forwarding.py`."""

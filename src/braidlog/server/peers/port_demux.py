@@ -34,7 +34,7 @@ _NAMED: Final = bytes([len(KEYS)]) + KEYS.encode()
 Take = Callable[[socket.socket], None]
 
 
-class FirstBytes:
+class PortDemux:
     """`gossip` and `keys` each take a connection with all bytes unread. Runs on the event loop that creates it."""
 
     def __init__(self, listening: Sequence[socket.socket], gossip: Take, keys: Take, *, is_tls: bool = False) -> None:

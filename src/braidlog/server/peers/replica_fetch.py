@@ -10,7 +10,7 @@ from braidlog.adapters.peers.follower_sessions import InSync
 from braidlog.adapters.peers.handlers import PeersAdapter
 from braidlog.adapters.peers.replica_messages import Place
 from braidlog.broker.partition_reports import ReplicationRate
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.dialing import AddressOf, Dial
 from braidlog.server.peers.replica_fetcher import Fetcher
@@ -27,7 +27,7 @@ class ReplicaPeers:
     def __init__(
         self,
         node: int,
-        world: World,
+        runtime: Runtime,
         received: Received,
         address_of: AddressOf,
         *,
@@ -38,7 +38,7 @@ class ReplicaPeers:
         self.node = node
         self.adapter = PeersAdapter(
             node,
-            world,
+            runtime,
             self._take,
             needs_certificate=tls is not None,
             in_sync=in_sync,
@@ -57,7 +57,7 @@ class ReplicaPeers:
             return
         match message:
             case Fetch():
-                self.fetcher(node).ask(place, message)
+                self.fetcher(node).enqueue(place, message)
             case Complaint():
                 self.fetcher(node).complain(place, message)
             case _:

@@ -88,7 +88,7 @@ class Fetcher:
 
     # -- asking ----------------------------------------------------------------------------------------------
 
-    def ask(self, place: Place, question: Fetch) -> None:
+    def enqueue(self, place: Place, question: Fetch) -> None:
         standing = self._standing.get(place)
         if standing is not None:
             is_early = self._loop.time() - standing.asked_at < REPEAT_SECONDS
@@ -155,7 +155,7 @@ class Fetcher:
 
     # -- answers ---------------------------------------------------------------------------------------------
 
-    def answered(self, answer: Response) -> None:
+    def on_response(self, answer: Response) -> None:
         response = answer.message
         self._in_flight -= 1
         if self._deadline is not None:
@@ -223,7 +223,7 @@ class Fetcher:
 
     async def _connect(self) -> None:
         try:
-            link = await self._dial.connect(lambda: PeerLink(follower_connection(), self.answered, self.lost))
+            link = await self._dial.connect(lambda: PeerLink(follower_connection(), self.on_response, self.lost))
         finally:
             self._is_connecting = False
         # The connection may have ended before this point; its `lost` callback does not repeat.

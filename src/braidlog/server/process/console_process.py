@@ -202,18 +202,18 @@ class Channel:
             return True
 
         watch = self._watches[question.id] = ConnectionTap(session, report, self._now_ns)
-        watch.begin()
+        watch.attach()
 
     def _unwatch(self, question: Question) -> bool:
         watch = self._watches.pop(question.connection, None)
         if watch is not None:
-            watch.end()
+            watch.detach()
         return watch is not None
 
     async def close(self) -> None:
         await self._tasks.stop()
         for watch in self._watches.values():
-            watch.end()
+            watch.detach()
         self._watches.clear()
         self._writer.close()
 

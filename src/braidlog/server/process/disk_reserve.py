@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.runtime import World
+from braidlog.model.runtime.runtime import Runtime
 
 log = logging.getLogger("braidlog.disk")
 
@@ -32,16 +32,16 @@ def free_bytes(folder: str) -> int:
 class DiskReserve:
     """Look every `LOOK_SECONDS`; tell the services when there is too little, and when there is enough again."""
 
-    def __init__(self, free: Callable[[], int], reserve_bytes: int, world: World, services: list[Refusing]) -> None:
+    def __init__(self, free: Callable[[], int], reserve_bytes: int, runtime: Runtime, services: list[Refusing]) -> None:
         self._free = free
         self._reserve_bytes = reserve_bytes
-        self._world = world
+        self._runtime = runtime
         self._services = services
         self._is_low = False
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         try:
-            free = await self._world.blocking(self._free)
+            free = await self._runtime.blocking(self._free)
         except OSError as error:
             log.warning("how much room the disk has cannot be told: %s", error.strerror or error)
             return

@@ -20,7 +20,7 @@ FAULTS_MAX = 1000
 """Faults that are told apart; one more, and all of them are said anew."""
 
 
-class Sparing(logging.Filter):
+class RateLimitedLog(logging.Filter):
     """A filter for a handler."""
 
     def __init__(self, lines_per_second: float = LINES_PER_SECOND, now: Callable[[], float] = time.monotonic) -> None:

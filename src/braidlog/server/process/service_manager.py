@@ -32,7 +32,7 @@ class ServiceManager:
             environment.pop(name, None)
         return found
 
-    def tell(self, *words: str) -> None:
+    def notify(self, *words: str) -> None:
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
@@ -43,4 +43,4 @@ class ServiceManager:
                 return  # it is gone or has no room: nothing that a node could do about it
 
     async def beat(self) -> None:
-        self.tell("WATCHDOG=1")
+        self.notify("WATCHDOG=1")

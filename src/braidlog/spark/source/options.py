@@ -226,7 +226,7 @@ class Query(Options, format="braidlog", direction="read"):
         for name in idle:
             warn_once(f"option {name} tunes Kafka's Java client and changes nothing here")
         given = self.chosen.given
-        self._refuse_strangers(streaming=streaming)
+        self._refuse_unknown(streaming=streaming)
         self.on_loss = self._on_loss()
         """What is done about records that were deleted before they were read: fail, skip, report."""
         source = self.chosen.exactly_one("servers", "path")
@@ -267,7 +267,7 @@ class Query(Options, format="braidlog", direction="read"):
         if "valueMessage" in given and self.value_format != "protobuf":
             raise OptionError("valueMessage", None, "it is set with valueFormat = protobuf")
 
-    def _refuse_strangers(self, *, streaming: bool | None) -> None:
+    def _refuse_unknown(self, *, streaming: bool | None) -> None:
         for name in () if streaming is None else _BATCH_ONLY if streaming else _STREAM_ONLY:
             if name in self.chosen.given:
                 raise OptionError(name, None, f"it is for {'batches' if streaming else 'streams'}, and this is none")

@@ -19,7 +19,7 @@ from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.compaction.segment_swap import SegmentRewriter
 from braidlog.storage.files import Disk
 from braidlog.storage.open_files import FilePool
-from braidlog.storage.segment.batch_scan import BadBatch, Found, walk
+from braidlog.storage.segment.batch_scan import BadBatch, ScannedBatch, walk
 from braidlog.storage.segment.segment_files import DATA_START, Identity, SegmentHead
 from braidlog.storage.state.partition_state import EpochHistory
 from braidlog.storage.state.transaction_index import Aborted
@@ -96,7 +96,7 @@ class KeyRewriting:
         except BadBatch as bad:
             return Rewritten(damaged=bad.offset)
 
-    def _batches(self, source: Source) -> Iterator[Found]:
+    def _batches(self, source: Source) -> Iterator[ScannedBatch]:
         file = self._disk.open(source.path, writable=False)
         try:
             yield from walk(file, DATA_START, source.end, source.base_offset, epochs=self._epochs)
@@ -117,7 +117,7 @@ class KeyRewriting:
                 break
         return learned
 
-    def _is_aborted(self, found: Found) -> bool:
+    def _is_aborted(self, found: ScannedBatch) -> bool:
         header = found.header
         if not header.is_transactional:
             return False
@@ -149,7 +149,7 @@ class KeyRewriting:
             self._disk, self._plan.folder, head, FilePool(self._disk), self._plan.index_interval_bytes
         )
 
-    def _copy(self, found: Found, rewriter: SegmentRewriter) -> int:
+    def _copy(self, found: ScannedBatch, rewriter: SegmentRewriter) -> int:
         """Carry over what stays of one batch; return how many records do not."""
         header = found.header
         batch = found.window[found.at : found.at + header.size_bytes]
@@ -166,7 +166,7 @@ class KeyRewriting:
             rewriter.skip(header.next_offset, header.leader_epoch, header.max_timestamp)
         return header.record_count - kept
 
-    def _choose(self, found: Found) -> list[bool]:
+    def _choose(self, found: ScannedBatch) -> list[bool]:
         if self._is_aborted(found):
             return [False] * found.header.record_count
         expired = self._plan.now_ms - found.header.max_timestamp > self._plan.delete_retention_ms
@@ -182,7 +182,7 @@ def droppable_end(plan: Plan) -> int:
     return min(plan.cleaned_before, plan.tombstone_limit)
 
 
-def _keys(found: Found) -> list[tuple[int, bytes | None, bool]]:
+def _keys(found: ScannedBatch) -> list[tuple[int, bytes | None, bool]]:
     """(offset, key, is a tombstone) of each record."""
     header = found.header
     section = read_section(found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)

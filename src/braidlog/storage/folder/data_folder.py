@@ -39,11 +39,11 @@ from braidlog.storage.compaction.compaction_merge import KeyRewriting
 from braidlog.storage.files import Disk, join, parent
 from braidlog.storage.log.partition_log import PartitionLog, create_partition
 from braidlog.storage.open_files import OPEN_FILES_MAX, FilePool
-from braidlog.storage.recovery.clean_shutdown import Rest, read_rest
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition, read_closed
 from braidlog.storage.segment.segment_files import DAMAGED, Identity, is_damaged_copy
-from braidlog.storage.state.leader_epoch_file import BegunEpochs
+from braidlog.storage.state.leader_epoch_file import LeaderEpochFile
 from braidlog.storage.state.partition_state import EpochHistory
-from braidlog.storage.two_copy_file import SlotPair, load_newest
+from braidlog.storage.two_copy_file import TwoCopyFile, load_newest
 
 FOLDER_MAGIC = b"BRAIDFLD"
 FORMAT = 1
@@ -122,14 +122,14 @@ class DataFolder:
         if not disk.exists(join(path, "folder.a")) and not disk.exists(join(path, "folder.b")):
             if not create or read_only:
                 raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} is not a braidlog data folder")
-            self._refuse_strangers()
+            self._refuse_unknown()
             self._make_folders(path)
         self._lock = None if read_only else disk.lock(join(path, "LOCK"))
         try:
             self.identity = self._open_identity()
             self._open_topics()
             ids = {bytes.fromhex(meta.topic_id) for _, meta in self._topics.values()}
-            self._begun = BegunEpochs(disk, path, None if self.broken_topics else ids)
+            self._begun = LeaderEpochFile(disk, path, None if self.broken_topics else ids)
             self.notes += [f"{name}: {fault}; the other one is used" for name, fault in self._begun.faults.items()]
         except BaseException:
             self.release()
@@ -157,7 +157,7 @@ class DataFolder:
             self._disk.make_folder(path)
         self._disk.sync_folder(parent(path))
 
-    def _refuse_strangers(self) -> None:
+    def _refuse_unknown(self) -> None:
         """A folder with other things in it is probably a mistyped path, not a place for a log."""
         if self._disk.exists(self.path):
             others = [name for name in self._disk.names(self.path) if name not in ("LOCK", "topics")]
@@ -168,7 +168,7 @@ class DataFolder:
                 )
 
     def _open_identity(self) -> FolderIdentity:
-        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        slots = TwoCopyFile(self._disk, self.path, "folder", FOLDER_MAGIC)
         found = slots.load()
         self.notes += [f"{name}: {fault}" for name, fault in slots.faults.items()]
         if not found and (len(slots.faults) > 1 or self._has_topics()):
@@ -208,7 +208,7 @@ class DataFolder:
         self._keep_identity(msgspec.structs.replace(self.identity, internal_topics=tuple(sorted(names))))
 
     def _keep_identity(self, identity: FolderIdentity) -> None:
-        slots = SlotPair(self._disk, self.path, "folder", FOLDER_MAGIC)
+        slots = TwoCopyFile(self._disk, self.path, "folder", FOLDER_MAGIC)
         slots.load()
         slots.save(msgspec.json.encode(identity), copies=2)
         self.identity = identity
@@ -234,7 +234,7 @@ class DataFolder:
                 self._open_topic(join(shelf, name), name)
 
     def _open_topic(self, folder: str, name: str) -> None:
-        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        slots = TwoCopyFile(self._disk, folder, "topic", TOPIC_MAGIC)
         try:
             payload = load_newest(slots, f"topics/{name}", read_only=self._read_only)
             meta = msgspec.json.decode(payload, type=TopicMeta)
@@ -312,14 +312,14 @@ class DataFolder:
             ):  # the first fault is the one to tell; the rest goes at the next opening
                 self._remove_tree(building)
             raise
-        with self._no_way_back():
+        with self._refuse_downgrade():
             self._disk.rename(building, folder)
             self._disk.sync_folder(shelf)
         self._topics[name] = (folder, meta)
         return meta
 
     @contextlib.contextmanager
-    def _no_way_back(self) -> Iterator[None]:
+    def _refuse_downgrade(self) -> Iterator[None]:
         """A change of topics' names that fails half-way leaves it open which names are durable: change no more of them."""
         try:
             yield
@@ -333,7 +333,7 @@ class DataFolder:
         create_partition(self._disk, place, identity, meta.settings, self.pool, now_ms=now_ms, begun=begun)
 
     def _save_meta(self, folder: str, meta: TopicMeta) -> None:
-        slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
+        slots = TwoCopyFile(self._disk, folder, "topic", TOPIC_MAGIC)
         slots.load()
         slots.save(msgspec.json.encode(meta), copies=2)
 
@@ -382,7 +382,7 @@ class DataFolder:
             self._remove_partition(join(folder, f"{each:04d}"))
         return meta
 
-    def begin_anew(self, name: str, partition: int) -> None:
+    def reset_log(self, name: str, partition: int) -> None:
         """Make an empty partition in place of one that cannot be opened, or is lost; what is left of it is kept, once for each
         partition. A crash in between leaves one that is lost."""
         folder, meta = self._find(name)
@@ -417,28 +417,28 @@ class DataFolder:
         if self._fault is not None:
             raise self._fault.again()
         del self._topics[name]
-        with self._no_way_back():
+        with self._refuse_downgrade():
             self._disk.rename(folder, folder + _GONE)
             self._disk.sync_folder(join(self.path, "topics"))
         self._remove_tree(folder + _GONE)
 
-    def set_aside(self, name: str) -> None:
+    def quarantined(self, name: str) -> None:
         """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
         folder, _ = self._find(name)
         del self._topics[name]
         self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{STRAY}")
-        with self._no_way_back():
+        with self._refuse_downgrade():
             self._disk.rename(folder, folder + STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
 
-    def rest_of(self, name: str, partition: int) -> Rest | None:
+    def closed_partition_of(self, name: str, partition: int) -> ClosedPartition | None:
         """What a partition that was closed cleanly says without being opened; None if it has to be opened."""
         folder, meta = self._find(name)
         place = join(folder, f"{partition:04d}")
         if not 0 <= partition < meta.partitions or not self._disk.exists(place):
             return None
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        return read_rest(self._disk, place, identity, self._begun.of(identity))
+        return read_closed(self._disk, place, identity, self._begun.epoch_of(identity))
 
     def open_partition(self, name: str, partition: int) -> PartitionLog:
         folder, meta = self._find(name)
@@ -457,7 +457,7 @@ class DataFolder:
                 place,
             )
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        begun = self._begun.of(identity)
+        begun = self._begun.epoch_of(identity)
         return PartitionLog(
             self._disk, place, identity, meta.settings, self.pool, read_only=self._read_only, begun=begun
         )
@@ -499,7 +499,7 @@ def _with_epoch(log: PartitionLog, epoch: int) -> EpochHistory:
     with log.lock:
         log.check_writable()
         history = EpochHistory(log.state.epochs.entries())
-        history.begin(epoch, log.end_offset)
+        history.start_epoch(epoch, log.end_offset)
         return history
 
 

@@ -15,10 +15,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.files import Disk, Look, join, link, look, remove_tree
+from braidlog.storage.files import Disk, FileStatus, file_status, join, link, remove_tree
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, INDEX, LOG, STATE, SWAP
-from braidlog.storage.two_copy_file import unpack_slot
+from braidlog.storage.two_copy_file import unpack_copy
 
 CUT: Final = "cut"
 LISTING: Final = "listing"
@@ -54,7 +54,7 @@ class _Changed(Exception):  # noqa: N818 - a finding
 class _Seen(NamedTuple):
     """A folder that was looked at before the cut, and what it and its files were then."""
 
-    looks: dict[str, Look | None]
+    looks: dict[str, FileStatus | None]
     files: list[CutFile]
 
 
@@ -106,7 +106,7 @@ class Cutting:
         for _ in range(ATTEMPTS_MAX):
             if not self._disk.is_folder(path):
                 return []
-            looks = {path: look(path)}
+            looks = {path: file_status(path)}
             names = self._disk.names(path)
             try:
                 found = self._files(folder, choose(names), looks)
@@ -120,23 +120,23 @@ class Cutting:
     def _is_untouched(self, seen: _Seen) -> bool:
         """What was changed just before it was seen may have changed once more, at the same time as far as its time tells."""
         return all(
-            was is not None and was.modified_ns < self._trusted_before_ns and look(path) == was
+            was is not None and was.modified_ns < self._trusted_before_ns and file_status(path) == was
             for path, was in seen.looks.items()
         )
 
-    def _files(self, folder: str, names: Sequence[str], looks: dict[str, Look | None]) -> list[CutFile]:
-        before = {name: look(join(self._path, folder, name)) for name in names}
+    def _files(self, folder: str, names: Sequence[str], looks: dict[str, FileStatus | None]) -> list[CutFile]:
+        before = {name: file_status(join(self._path, folder, name)) for name in names}
         looks.update({join(self._path, folder, name): was for name, was in before.items()})
         growing = {_last(names, suffix) for suffix in _GROWING}
         found = [self._file(join(folder, name), was, is_final=name not in growing) for name, was in before.items()]
         for name, was in before.items():
-            now = look(join(self._path, folder, name))
+            now = file_status(join(self._path, folder, name))
             # A log is marked meanwhile, no more: its head was read until it held.
             if now is None or was is None or now[:2] != was[:2] or (now != was and not name.endswith(_GROWING)):
                 raise _Changed
         return found
 
-    def _file(self, path: str, was: Look | None, *, is_final: bool) -> CutFile:
+    def _file(self, path: str, was: FileStatus | None, *, is_final: bool) -> CutFile:
         if was is None:
             raise _Changed
         place = join(self._path, path)
@@ -144,7 +144,7 @@ class Cutting:
         head = b""
         if not is_log and not path.endswith(_WRITTEN_ONCE):
             head = self._read(place, was.size)
-            if path.endswith(_SLOTS) and head and not _holds(head) and look(place) != was:
+            if path.endswith(_SLOTS) and head and not _holds(head) and file_status(place) != was:
                 raise _Changed
             return CutFile(path, len(head), was.modified_ns, head)
         if is_log and not is_final:
@@ -161,7 +161,7 @@ class Cutting:
         try:
             file = self._disk.open(place, writable=False)
         except StorageFault as fault:
-            if look(place) is None:
+            if file_status(place) is None:
                 raise _Changed from fault
             raise
         try:
@@ -194,7 +194,7 @@ def _last(names: Sequence[str], suffix: str) -> str:
 
 def _holds(data: bytes) -> bool:
     try:
-        unpack_slot(data[:8], "", data)
+        unpack_copy(data[:8], "", data)
     except ValueError:
         return False
     return True
@@ -202,7 +202,7 @@ def _holds(data: bytes) -> bool:
 
 def make_room(disk: Disk, path: str) -> None:
     """A folder for the files of a cut, in which none of an earlier one is left."""
-    drop_cut(disk, path)
+    drop_snapshot(disk, path)
     disk.make_folder(join(path, CUT))
 
 
@@ -216,7 +216,7 @@ def write_listing(disk: Disk, path: str, files: list[CutFile]) -> str:
     return join(path, CUT)
 
 
-def drop_cut(disk: Disk, path: str) -> None:
+def drop_snapshot(disk: Disk, path: str) -> None:
     """What it kept goes, unless it is in use."""
     if disk.is_folder(join(path, CUT)):
         remove_tree(disk, join(path, CUT))

@@ -16,15 +16,15 @@ KEYS = "kv"
 """The folder of a lone node's store of keys."""
 
 
-class SetAside(NamedTuple):
+class Quarantined(NamedTuple):
     """Paths in the folder: of partitions that have a damaged copy in or beside them (and of the store of keys), and of topics."""
 
     damaged: list[str]
     strays: list[str]
 
 
-def find_set_aside(disk: Disk, path: str) -> SetAside:
-    found = SetAside([KEYS] if any(name.endswith(DAMAGED) for name in _names(disk, join(path, KEYS))) else [], [])
+def find_quarantined(disk: Disk, path: str) -> Quarantined:
+    found = Quarantined([KEYS] if any(name.endswith(DAMAGED) for name in _names(disk, join(path, KEYS))) else [], [])
     for topic in _names(disk, join(path, "topics")):
         place = f"topics/{topic}"
         if topic.endswith(STRAY):

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.storage.segment.preallocation import SmallSyncs
-from braidlog.storage.segment.segment import Segment, SegmentChain
+from braidlog.storage.segment.segment import Segment, SegmentList
 from braidlog.storage.segment.segment_files import Mark
 from braidlog.storage.state.partition_state import Checkpoints, PartitionState, StateImage
 
 
-class Gate:
+class PartitionLocks:
     """Locks are taken in the order of the fields, where more than one is."""
 
     def __init__(self, folder: str, *, closed: bool) -> None:
@@ -60,9 +60,11 @@ class Gate:
 
 
 class Durability:
-    """Every method but `maybe_let_go` is called with `gate.sync_lock` held: one sync at a time."""
+    """Every method but `maybe_close` is called with `gate.sync_lock` held: one sync at a time."""
 
-    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, gate: PartitionLocks, chain: SegmentList, state: PartitionState, checkpoints: Checkpoints
+    ) -> None:
         self._gate = gate
         self._chain = chain
         self._state = state
@@ -112,7 +114,7 @@ class Durability:
             if settings.flush is Flush.ACK:
                 active.reserve_bytes = self._small_syncs.note(size, active.data_bytes)
             self._gate.moved.notify_all()
-        self._let_cache_go(active, reached, window_bytes)
+        self._drop_page_cache(active, reached, window_bytes)
         return reached.next_offset
 
     @contextlib.contextmanager
@@ -154,7 +156,7 @@ class Durability:
         with self._gate.lock:
             self.since_checkpoint_bytes = 0
 
-    def _let_cache_go(self, active: Segment, reached: Mark, window_bytes: int) -> None:
+    def _drop_page_cache(self, active: Segment, reached: Mark, window_bytes: int) -> None:
         """Drop what was synced one window ago from the page cache, so that ingest does not push everything else out."""
         base, position = self._forgotten
         if base != active.base_offset:
@@ -164,21 +166,21 @@ class Durability:
             position = reached.position - window_bytes
         self._forgotten = (active.base_offset, position)
 
-    def maybe_let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
-        """See `Holder.maybe_let_go`. Called without a lock; both together are held by nobody who writes or syncs."""
+    def maybe_close(self, settings: TopicSettings, *, settled_only: bool) -> bool:
+        """See `Holder.maybe_close`. Called without a lock; both together are held by nobody who writes or syncs."""
         if not self._gate.sync_lock.acquire(blocking=False):
             return False
         try:
             if not self._gate.lock.acquire(blocking=False):
                 return False
             try:
-                return self._let_go(settings, settled_only=settled_only)
+                return self._release(settings, settled_only=settled_only)
             finally:
                 self._gate.lock.release()
         finally:
             self._gate.sync_lock.release()
 
-    def _let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
+    def _release(self, settings: TopicSettings, *, settled_only: bool) -> bool:
         """After a fault there is nothing more to lose: the partition has stopped, and says why."""
         active = self._chain.active
         settled = active.is_settled and not self._chain.pending and self.durable_offset == self._state.end_offset

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from braidlog.codec.batch.header import CONTROL, TRANSACTIONAL
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import File
-from braidlog.storage.log.durability import Gate
+from braidlog.storage.log.durability import PartitionLocks
 from braidlog.storage.recovery.damage import RecoveryReport
-from braidlog.storage.segment.batch_scan import BadBatch, Found, Place, steps
-from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentChain
+from braidlog.storage.segment.batch_scan import BadBatch, Place, ScannedBatch, steps
+from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentList
 from braidlog.storage.state.partition_state import PartitionState
 from braidlog.storage.state.transaction_index import Aborted
 
@@ -27,7 +27,7 @@ class Counted(NamedTuple):
     next_offset: int
 
 
-def count_seen(places: Iterable[Place], start: int, end: int, aborted: Iterable[Aborted]) -> Counted:
+def count_visible(places: Iterable[Place], start: int, end: int, aborted: Iterable[Aborted]) -> Counted:
     """Of batches that follow each other, the first of which holds `start`, below `end`."""
     ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
     hidden_upto: dict[int, int] = {}
@@ -76,12 +76,12 @@ class FileSlice(NamedTuple):
 class Reader:
     """Takes `gate.lock` itself."""
 
-    def __init__(self, gate: Gate, chain: SegmentChain, state: PartitionState, report: RecoveryReport) -> None:
+    def __init__(self, gate: PartitionLocks, chain: SegmentList, state: PartitionState, report: RecoveryReport) -> None:
         self._gate = gate
         self._damages = report.damages
         self.renew(chain, state)
 
-    def renew(self, chain: SegmentChain, state: PartitionState) -> None:
+    def renew(self, chain: SegmentList, state: PartitionState) -> None:
         """The log was opened again: who reads on reads what it is now."""
         self._chain = chain
         self._state = state
@@ -142,7 +142,7 @@ class Reader:
                 return Counted(0, offset)
             end = min(limit, places[-1].next_offset)
             aborted = self._state.transactions.aborted_in(offset, end) if committed_only else []
-            return count_seen(places, offset, end, aborted)
+            return count_visible(places, offset, end, aborted)
 
     def batch_start(self, offset: int) -> int:
         """Where a cut to `offset` is made. Read through first: a batch that says too much of itself would take others along."""
@@ -187,14 +187,14 @@ class Reader:
                 self._damages.append(damage)
             return StorageFault(str(damage))
 
-    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
+    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[ScannedBatch]:
         """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
 
         The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
         """
         return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
 
-    def _noting_damage(self, segment: Segment, batches: Iterator[Found]) -> Iterator[Found]:
+    def _noting_damage(self, segment: Segment, batches: Iterator[ScannedBatch]) -> Iterator[ScannedBatch]:
         try:
             yield from batches
         except BadBatch as bad:

@@ -35,17 +35,17 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.files import Buffer, Disk, is_full
-from braidlog.storage.log.durability import Durability, Gate
+from braidlog.storage.log.durability import Durability, PartitionLocks
 from braidlog.storage.log.follower_append import fit
 from braidlog.storage.log.log_reader import Counted, FileSlice, Reader
 from braidlog.storage.open_files import FilePool
-from braidlog.storage.recovery.clean_shutdown import Rest, rest_of
+from braidlog.storage.recovery.clean_shutdown import ClosedPartition, closed_partition_of
 from braidlog.storage.recovery.damage import Damage
 from braidlog.storage.recovery.recovery import Recovered, Recovery
-from braidlog.storage.segment.batch_scan import Found
-from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentChain
+from braidlog.storage.segment.batch_scan import ScannedBatch
+from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentList
 from braidlog.storage.segment.segment_files import Identity, SegmentHead
-from braidlog.storage.state.leader_epoch_file import Begun
+from braidlog.storage.state.leader_epoch_file import EpochStart
 from braidlog.storage.state.partition_state import (
     STATE_MAGIC,
     Checkpoints,
@@ -56,7 +56,7 @@ from braidlog.storage.state.partition_state import (
     encode_image,
 )
 from braidlog.storage.state.transaction_index import Aborted, read_end
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 
 def create_partition(
@@ -74,7 +74,7 @@ def create_partition(
     segment = Segment.create(disk, folder, SegmentHead(identity, 0, now_ms, 0), pool, settings.index_interval_bytes)
     segment.sync_file()
     segment.retire()
-    slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+    slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
     slots.save(encode_image(StateImage(start_offset=0, end_offset=0, begun=begun)), copies=2)
     disk.sync_folder(folder)
 
@@ -147,8 +147,8 @@ class Writer:
 
     def __init__(
         self,
-        gate: Gate,
-        chain: SegmentChain,
+        gate: PartitionLocks,
+        chain: SegmentList,
         state: PartitionState,
         checkpoints: Checkpoints,
         durability: Durability,
@@ -281,7 +281,7 @@ class Writer:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
         history = EpochHistory(self._state.epochs.entries())
         for header in headers:
-            history.begin(header.leader_epoch, header.base_offset)
+            history.start_epoch(header.leader_epoch, header.base_offset)
         # The last image with these epochs, not a new one: what was appended since may not be durable yet.
         try:
             epochs, begun = history.entries(), self._state.begun
@@ -325,7 +325,7 @@ class PartitionLog:
         pool: FilePool,
         *,
         read_only: bool = False,
-        begun: Begun | None = None,
+        begun: EpochStart | None = None,
     ) -> None:
         self._disk = disk
         self.folder = folder
@@ -338,7 +338,7 @@ class PartitionLog:
         self._pool = pool
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only, begun=begun).run()
         self.report = recovered.report
-        self._gate = Gate(folder, closed=read_only)
+        self._gate = PartitionLocks(folder, closed=read_only)
         self._lock = self._gate.lock
         self.upkeep = self._gate.upkeep
         self._adopt(recovered)
@@ -347,7 +347,7 @@ class PartitionLog:
     def _adopt(self, recovered: Recovered) -> None:
         """Take over what recovery found. All of it is durable."""
         self._state = recovered.state
-        self._chain = SegmentChain(self._disk, self.folder, self._pool, recovered.segments, self)
+        self._chain = SegmentList(self._disk, self.folder, self._pool, recovered.segments, self)
         self._checkpoints = Checkpoints(recovered.slots, self._state.image(), in_doubt=recovered.report.is_unsaved)
         self._durability = Durability(self._gate, self._chain, self._state, self._checkpoints)
         self._writer = Writer(self._gate, self._chain, self._state, self._checkpoints, self._durability)
@@ -510,7 +510,7 @@ class PartitionLog:
         with self._gate.sync_lock, self._lock:
             self.check_writable()
             if leader_epoch != self._state.epochs.latest:
-                self._state.epochs.begin(leader_epoch, self._state.end_offset)
+                self._state.epochs.start_epoch(leader_epoch, self._state.end_offset)
                 self.checkpoint(copies=2)
 
     def doubt_epochs(self, begun: int) -> None:
@@ -550,7 +550,7 @@ class PartitionLog:
             self._state.is_alone = False
             return self.watermark
 
-    def stand_alone(self) -> None:
+    def become_sole_replica(self) -> None:
         """There is no other replica (any more): all that is durable is committed."""
         with self._lock:
             self._state.is_alone, self._state.watermark = True, self.durable_offset
@@ -611,7 +611,7 @@ class PartitionLog:
         """See `Reader.check_again`."""
         self._reader.check_again(offset)
 
-    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[Found]:
+    def batches_of(self, segment: Segment, number: int = 0) -> Iterator[ScannedBatch]:
         """See `Reader.batches_of`."""
         return self._reader.batches_of(segment, number)
 
@@ -686,7 +686,7 @@ class PartitionLog:
 
     def _reload(self) -> None:
         """Open the folder again: what recovery does with an intent is the deed itself, written once."""
-        self._chain.let_go()
+        self._chain.close_files()
         is_alone = self._state.is_alone
         recovered = Recovery(self._disk, self.folder, self.identity, self.settings, self._pool).run()
         self._adopt(recovered)
@@ -714,14 +714,14 @@ class PartitionLog:
         """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
         self._chain.replace(old, new)
 
-    def rest(self) -> Rest | None:
+    def closed_summary(self) -> ClosedPartition | None:
         """Of a closed partition: what can be told without opening it; None if it was not closed cleanly."""
         cleanly = self._gate.closed and self._gate.fault is None and not self.report.damages
-        return rest_of(self._checkpoints.saved) if cleanly else None
+        return closed_partition_of(self._checkpoints.saved) if cleanly else None
 
-    def maybe_let_go(self, *, settled_only: bool) -> bool:
+    def maybe_close(self, *, settled_only: bool) -> bool:
         """See `Holder`."""
-        return self._durability.maybe_let_go(self.settings, settled_only=settled_only)
+        return self._durability.maybe_close(self.settings, settled_only=settled_only)
 
     def drop_reserve(self) -> None:
         """See `Holder`."""
@@ -749,5 +749,5 @@ class PartitionLog:
                     raise self._gate.fault.again()  # with a lazy `flush` nobody may have heard of it yet
             finally:
                 self._gate.closed = True
-                self._chain.let_go()
+                self._chain.close_files()
                 self._gate.moved.notify_all()

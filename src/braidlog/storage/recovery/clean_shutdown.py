@@ -21,14 +21,14 @@ from braidlog.storage.segment.segment_files import (
     log_name,
     read_head,
 )
-from braidlog.storage.state.leader_epoch_file import Begun, with_begun
+from braidlog.storage.state.leader_epoch_file import EpochStart, with_epoch_start
 from braidlog.storage.state.partition_state import STATE_MAGIC, EpochHistory, Shape, StateImage, decode_image
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 _SLOTS = 2
 
 
-class Rest(NamedTuple):
+class ClosedPartition(NamedTuple):
     """A closed partition: no transaction is open in it, and all of it is durable."""
 
     start_offset: int
@@ -41,24 +41,26 @@ class Rest(NamedTuple):
         return EpochHistory(list(self.epochs)).end_offset_for(epoch, self.end_offset, self.start_offset)
 
 
-def rest_of(image: StateImage) -> Rest | None:
+def closed_partition_of(image: StateImage) -> ClosedPartition | None:
     """What the checkpoint of a clean stop says; None if something is left to be done."""
     if image.shape is None or image.open_transactions or image.is_intent:
         return None
     epochs = EpochHistory(image.epochs)
     epochs.cut_start(min(image.shape.first_base, image.start_offset))  # as recovery does
-    return Rest(image.start_offset, image.end_offset, tuple(epochs.entries()), image.shape)
+    return ClosedPartition(image.start_offset, image.end_offset, tuple(epochs.entries()), image.shape)
 
 
-def read_rest(disk: Disk, folder: str, identity: Identity, begun: Begun | None = None) -> Rest | None:
+def read_closed(disk: Disk, folder: str, identity: Identity, begun: EpochStart | None = None) -> ClosedPartition | None:
     """What the folder of a partition says, if it is at rest, with the epochs that were begun since."""
-    slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+    slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
     found = slots.load()
-    rest = rest_of(with_begun(decode_image(found[0].payload), begun)) if len(found) == _SLOTS else None
+    rest = (
+        closed_partition_of(with_epoch_start(decode_image(found[0].payload), begun)) if len(found) == _SLOTS else None
+    )
     return rest if rest is not None and _is_as_left(disk, folder, identity, rest) else None
 
 
-def _is_as_left(disk: Disk, folder: str, identity: Identity, rest: Rest) -> bool:
+def _is_as_left(disk: Disk, folder: str, identity: Identity, rest: ClosedPartition) -> bool:
     names, shape = disk.names(folder), rest.shape
     bases = bases_of(names, LOG)
     if len(bases) != shape.segments or bases[0] != shape.first_base or any(n.endswith((CLEANED, SWAP)) for n in names):

@@ -44,7 +44,7 @@ class Place(NamedTuple):
     settings: TopicSettings
 
 
-class Anew(NamedTuple):
+class LogReset(NamedTuple):
     segment: Segment
     """The only one, and empty."""
     image: StateImage
@@ -53,7 +53,7 @@ class Anew(NamedTuple):
     changes: list[Change]
 
 
-def begin_anew(place: Place, restart: Restart, begun: int, *, read_only: bool) -> Anew:
+def reset_log(place: Place, restart: Restart, begun: int, *, read_only: bool) -> LogReset:
     """All segments are gone or set aside, or would be. `begun`: the last save of begun epochs that the log knows of."""
     base = restart.offset
     why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
@@ -69,7 +69,7 @@ def begin_anew(place: Place, restart: Restart, begun: int, *, read_only: bool) -
         segment = Segment.create(place.disk, place.folder, head, place.pool, interval_bytes)
         segment.use_index(interval_bytes, read_only=False)
     image = StateImage(start_offset=base, end_offset=base, cleaned_offset=base, watermark=base, begun=begun)
-    return Anew(segment, image, changes)
+    return LogReset(segment, image, changes)
 
 
 def _give_up(place: Place, restart: Restart) -> None:

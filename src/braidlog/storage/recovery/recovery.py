@@ -20,8 +20,8 @@ from braidlog.storage.compaction.segment_swap import check_swap, finish_swap
 from braidlog.storage.files import Disk, join
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
-from braidlog.storage.recovery.log_reset import Place, begin_anew
-from braidlog.storage.segment.batch_scan import UNCHECKED_BYTES, BadBatch, Found, mend, walk
+from braidlog.storage.recovery.log_reset import Place, reset_log
+from braidlog.storage.segment.batch_scan import UNCHECKED_BYTES, BadBatch, ScannedBatch, truncate_tail, walk
 from braidlog.storage.segment.segment import Segment, headers_from, remove_segment
 from braidlog.storage.segment.segment_files import (
     BASE_DIGITS,
@@ -44,7 +44,7 @@ from braidlog.storage.segment.segment_files import (
     stray_names,
     swap_name,
 )
-from braidlog.storage.state.leader_epoch_file import Begun, with_begun
+from braidlog.storage.state.leader_epoch_file import EpochStart, with_epoch_start
 from braidlog.storage.state.partition_state import (
     NOTHING_TO_CUT,
     STATE_MAGIC,
@@ -58,7 +58,7 @@ from braidlog.storage.state.partition_state import (
     read_snapshot,
 )
 from braidlog.storage.state.transaction_index import read_end
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 
 class Recovered(msgspec.Struct):
@@ -66,7 +66,7 @@ class Recovered(msgspec.Struct):
 
     segments: list[Segment]
     state: PartitionState
-    slots: SlotPair
+    slots: TwoCopyFile
     report: RecoveryReport
 
 
@@ -76,7 +76,7 @@ class Auditor(Protocol):
     def begin(self, segment: Segment) -> None:
         """The batches of this segment follow, if it has any."""
 
-    def take(self, segment: Segment, found: Found) -> str | None:
+    def take(self, segment: Segment, found: ScannedBatch) -> str | None:
         """Why a whole batch must not stay; None to keep it."""
 
 
@@ -97,7 +97,7 @@ class Recovery:
         *,
         read_only: bool = False,
         auditor: Auditor | None = None,
-        begun: Begun | None = None,
+        begun: EpochStart | None = None,
     ) -> None:
         assert read_only or auditor is None
         self._disk = disk
@@ -111,7 +111,7 @@ class Recovery:
         self.report = RecoveryReport()
         self.images: list[StateImage] = []
         """The checkpoints that hold, newest first."""
-        self._slots = SlotPair(disk, folder, "state", STATE_MAGIC)
+        self._slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
         self._durable_end = 0
         self._intended = False
         self._swaps: dict[int, int] = {}
@@ -120,20 +120,20 @@ class Recovery:
 
     def run(self) -> Recovered:
         """Open the partition; a folder without a segment is refused."""
-        found = self.look()
+        found = self.inspect()
         if not found.segments:
             raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
         if not self._read_only:
             self._settle(found.segments, found.state)
         return found
 
-    def look(self) -> Recovered:
+    def inspect(self) -> Recovered:
         """Decide what is whole, what is to be cut and what is damage; there may be no segment left."""
         images = self.images = self._load_images()
         newest = images[0] if images else None
         if newest is not None and newest.restart is not None:
             place = Place(self._disk, self._folder, self._identity, self._pool, self._settings)
-            anew = begin_anew(place, newest.restart, newest.begun, read_only=self._read_only)
+            anew = reset_log(place, newest.restart, newest.begun, read_only=self._read_only)
             self.report.changes += anew.changes
             return Recovered([anew.segment], PartitionState(anew.image), self._slots, self.report)
         self._finish_swaps(EpochHistory(newest.epochs) if newest else None)
@@ -182,7 +182,7 @@ class Recovery:
             finish_swap(self._disk, self._folder, base, next_offset)
 
     def _load_images(self) -> list[StateImage]:
-        images = [with_begun(decode_image(slot.payload), self._begun) for slot in self._slots.load()]
+        images = [with_epoch_start(decode_image(slot.payload), self._begun) for slot in self._slots.load()]
         for name, fault in self._slots.faults.items():
             self._change(ChangeKind.DERIVED, name, f"{fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
@@ -314,7 +314,7 @@ class Recovery:
         self._lose_end(segments, state)
         state.watermark = opened_watermark(state.watermark, state.end_offset)
         announced = state.epochs.entries()
-        state.epochs.draw_back(state.end_offset)
+        state.epochs.truncate_watermark(state.end_offset)
         if state.epochs.entries() != announced:
             why = f"announced beyond what became durable, begins at {state.end_offset}"
             self._change(ChangeKind.DERIVED, f"epoch {state.epochs.latest}", why)
@@ -376,7 +376,7 @@ class Recovery:
     ) -> tuple[int, int] | None:
         """Report the damage at `bad`; where batches go on behind it: (position, offset), None if nowhere."""
         segment = segments[number]
-        found = None if self._auditor is None else mend(segment.file, segment.size, bad, state.epochs)
+        found = None if self._auditor is None else truncate_tail(segment.file, segment.size, bad, state.epochs)
         if found is not None:
             end, offsets = found.end, (bad.offset, bad.offset)
             try:
@@ -394,11 +394,11 @@ class Recovery:
         self.report.damages.append(damage)
         return resumed
 
-    def _take(self, segment: Segment, state: PartitionState, found: Found) -> None:
+    def _take(self, segment: Segment, state: PartitionState, found: ScannedBatch) -> None:
         header = found.header
         try:
             end = read_end(found.window, found.at, header)
-            segment.take(found.position, header, verified=True)
+            segment.account_for(found.position, header, verified=True)
             self.report.walked_bytes += header.size_bytes
             if self._auditor is not None and (why := self._auditor.take(segment, found)) is not None:
                 offsets = header.base_offset, header.next_offset
@@ -457,7 +457,7 @@ class Recovery:
         if self._read_only:
             segment.size, segment.next_offset = position, next_offset
         else:
-            segment.cut(position, next_offset)
+            segment.truncate(position, next_offset)
 
     def _lose_end(self, segments: list[Segment], state: PartitionState) -> None:
         """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""

@@ -38,7 +38,7 @@ class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation o
         self.why = why
 
 
-class Found(NamedTuple):
+class ScannedBatch(NamedTuple):
     """A batch of the segment. With `check`, `window[at : at + header.size_bytes]` are its bytes."""
 
     position: int
@@ -53,7 +53,7 @@ class Found(NamedTuple):
 
 def walk(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None, check: bool = True
-) -> Iterator[Found]:
+) -> Iterator[ScannedBatch]:
     """Yield the batches in [start, end), the first of which must begin with `offset`; raise `BadBatch` at the first fault."""
     position = start
     window = b""
@@ -79,7 +79,7 @@ def walk(
                 check_crc(window, at, header)
         except ProtocolError as error:
             raise BadBatch(position, offset, str(error)) from error
-        yield Found(position, header, window, at)
+        yield ScannedBatch(position, header, window, at)
         position += header.size_bytes
         offset = header.next_offset
 
@@ -169,7 +169,7 @@ class Gap(NamedTuple):
 
 def walk_past(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None
-) -> Iterator[Found | Gap]:
+) -> Iterator[ScannedBatch | Gap]:
     """As `walk`, but what is no batch is yielded as a gap, and stepped over."""
     while True:
         try:
@@ -245,14 +245,14 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
 # -- one bit outside a checksum -----------------------------------------------------------------------------------
 
 
-def mend(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> Found | None:
+def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:
     """The batch at `bad` with one bit outside its checksum flipped back, if that makes it whole and puts it in its place.
 
     More than one bit is not bit rot: it may be an older write that came back, or another file's bytes, and a batch with a
     valid checksum in a wrong place is not ours to believe.
     """
     head = file.read_at(HEADER_BYTES, bad.position)
-    for placed in _mended_heads(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
+    for placed in _truncated_headers(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
         size = int.from_bytes(placed[8:12], "big", signed=True) + 12
         if HEADER_BYTES <= size <= min(BATCH_BYTES_MAX, end - bad.position):
             batch = placed + file.read_at(size - UNCHECKED_BYTES, bad.position + UNCHECKED_BYTES)
@@ -262,11 +262,11 @@ def mend(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> Found | N
                 check_crc(batch, 0, header)
             except ProtocolError:
                 continue
-            return Found(bad.position, header, batch, 0)
+            return ScannedBatch(bad.position, header, batch, 0)
     return None
 
 
-def _mended_heads(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
+def _truncated_headers(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
     """The first 17 bytes with one bit put right: the one that is wrong, if just one is; else each bit of the length."""
     fields = HEADER.unpack(head)
     epoch = epochs.at(offset)

@@ -18,7 +18,15 @@ from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.open_files import FilePool, Holder
 from braidlog.storage.recovery.damage import Damage
-from braidlog.storage.segment.batch_scan import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk, walk_past
+from braidlog.storage.segment.batch_scan import (
+    HEADER_WINDOW_BYTES,
+    BadBatch,
+    ScannedBatch,
+    resume,
+    steps,
+    walk,
+    walk_past,
+)
 from braidlog.storage.segment.preallocation import write_reserve, written_end
 from braidlog.storage.segment.segment_files import (
     DATA_START,
@@ -188,7 +196,7 @@ class Segment:
         position = self.size
         end = self._write(parts, position)
         for header in headers:
-            self.take(position, header, verified=True)
+            self.account_for(position, header, verified=True)
             position += header.size_bytes
         assert position == end, "headers and bytes of an append disagree"
         self.size = end
@@ -247,7 +255,7 @@ class Segment:
             size = min(_COPY_BYTES, self.size - position)
             writer.write_at(writer.read_at(size, position), position)
 
-    def take(self, position: int, header: BatchHeader, *, verified: bool) -> None:
+    def account_for(self, position: int, header: BatchHeader, *, verified: bool) -> None:
         """Account for a batch that is in the file."""
         index = self.index if self._index is None else self._index  # a property call less for every batch
         index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
@@ -305,7 +313,7 @@ class Segment:
             index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
         index.save(self._disk, path or self.index_path, count)
 
-    def cut(self, position: int, next_offset: int) -> None:
+    def truncate(self, position: int, next_offset: int) -> None:
         """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""
         writer = self.activate()
         if self.mark.position >= position:  # equal: what is seen may be a lowered mark whose sync failed
@@ -317,7 +325,7 @@ class Segment:
         self.size = position
         self.next_offset = next_offset
         self._hints.clear()
-        self.index.cut(position)
+        self.index.truncate(position)
         self.max_timestamp_ms = NO_TIMESTAMP
         if len(self.index):
             last = self.index.entry(len(self.index) - 1)
@@ -358,13 +366,13 @@ class Segment:
         """
         made_anew = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
         self._index = made_anew if offset_max is None else self._load_index()
-        self._index.cut(self.size)
+        self._index.truncate(self.size)
         self.max_timestamp_ms = NO_TIMESTAMP
         self.next_offset = self.base_offset
         if offset_max is None or not len(self._index):
             return Entry(self.base_offset, DATA_START, NO_TIMESTAMP)
         entry = self._index.entry(self._index.floor_offset(offset_max))
-        self._index.cut(entry.position)
+        self._index.truncate(entry.position)
         self.max_timestamp_ms = entry.timestamp_ms
         self.next_offset = entry.offset
         return entry
@@ -389,7 +397,7 @@ class Segment:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.next_offset = self.base_offset
         for found in walk(self.file, DATA_START, self.size, self.base_offset, check=False):
-            self.take(found.position, found.header, verified=False)
+            self.account_for(found.position, found.header, verified=False)
         if self._read_only:
             self._index.seal(Entry(self.next_offset, self.size, self.max_timestamp_ms))
         else:
@@ -404,7 +412,7 @@ class Segment:
 
     def walk_from(
         self, number: int, *, end: int | None = None, check: bool, epochs: EpochHistory | None = None
-    ) -> Iterator[Found]:
+    ) -> Iterator[ScannedBatch]:
         """Walk from index entry `number` to `end` (the end of the segment)."""
         if not len(self.index):
             return iter(())
@@ -542,7 +550,7 @@ def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHead
     for segment in segments:
         if segment.base_offset >= offset:
             for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
-                if isinstance(found, Found):
+                if isinstance(found, ScannedBatch):
                     yield found.header
 
 
@@ -553,7 +561,7 @@ def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
     return dirty / total if total else 0.0
 
 
-class SegmentChain:
+class SegmentList:
     def __init__(self, disk: Disk, folder: str, pool: FilePool, segments: list[Segment], holder: Holder) -> None:
         self._disk = disk
         self._folder = folder
@@ -644,7 +652,7 @@ class SegmentChain:
         self.active.retire()
         self._pool.dismiss(self._holder)
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close the files."""
         for segment in self._segments:
             segment.retire()

@@ -286,7 +286,7 @@ class SparseIndex:
         """Position where the interval of entry `number` ends in a segment of `size` bytes."""
         return self._positions[number + 1] if number + 1 < len(self._positions) else size
 
-    def cut(self, position: int) -> None:
+    def truncate(self, position: int) -> None:
         """Forget entries at or beyond `position`."""
         keep = bisect_left(self._positions, position)
         self.is_stale |= self.saved > keep or self.end is not None

@@ -15,13 +15,13 @@ from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk
 from braidlog.storage.segment.segment_files import Identity
 from braidlog.storage.state.partition_state import StateImage
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 
 BEGUN_MAGIC = b"BRAIDEPO"
 STEM = "epochs"
 
 
-class Begun(msgspec.Struct, frozen=True, array_like=True):
+class EpochStart(msgspec.Struct, frozen=True, array_like=True):
     """What was begun of one partition. `number` is that of the save it came with."""
 
     topic_id: bytes
@@ -30,19 +30,19 @@ class Begun(msgspec.Struct, frozen=True, array_like=True):
     epochs: list[tuple[int, int]]
 
 
-def with_begun(image: StateImage, begun: Begun | None) -> StateImage:
+def with_epoch_start(image: StateImage, begun: EpochStart | None) -> StateImage:
     """A checkpoint with what was begun since it was saved."""
     if begun is None or begun.number <= image.begun:
         return image
     return msgspec.structs.replace(image, epochs=begun.epochs, begun=begun.number)
 
 
-class BegunEpochs:
+class LeaderEpochFile:
     """The pair of files `epochs.a`, `epochs.b` of a data folder; there is none until an epoch is begun here."""
 
     def __init__(self, disk: Disk, folder: str, topics: Collection[bytes] | None = None) -> None:
         """Of topics that are not there any more nothing is kept."""
-        self._slots = SlotPair(disk, folder, STEM, BEGUN_MAGIC)
+        self._slots = TwoCopyFile(disk, folder, STEM, BEGUN_MAGIC)
         self._lock = threading.Lock()
         slots = self._slots.load()
         found = _decode(slots[0].payload) if slots else []
@@ -60,7 +60,7 @@ class BegunEpochs:
         """The number of the last save: a partition that is made now has seen all up to it, and none of them is about it."""
         return self._number
 
-    def of(self, identity: Identity) -> Begun | None:
+    def epoch_of(self, identity: Identity) -> EpochStart | None:
         return self._records.get(identity)
 
     def next_number(self) -> int:
@@ -77,18 +77,18 @@ class BegunEpochs:
     def save(self, number: int, histories: Mapping[Identity, list[tuple[int, int]]]) -> None:
         """Make these durable, in both files."""
         with self._lock:
-            begun = {key: Begun(key.topic_id, key.partition, number, each) for key, each in histories.items()}
+            begun = {key: EpochStart(key.topic_id, key.partition, number, each) for key, each in histories.items()}
             records = {**self._records, **begun}
             self._slots.save(msgspec.msgpack.encode(list(records.values())), copies=2)
             self._records = records
 
 
-def _decode(payload: bytes) -> list[Begun]:
+def _decode(payload: bytes) -> list[EpochStart]:
     try:
-        return msgspec.msgpack.decode(payload, type=list[Begun])
+        return msgspec.msgpack.decode(payload, type=list[EpochStart])
     except msgspec.MsgspecError as error:
         raise StorageFault(f"{STEM}: begun epochs with a valid checksum do not decode: {error}") from error
 
 
-def _key(begun: Begun) -> Identity:
+def _key(begun: EpochStart) -> Identity:
     return Identity(begun.topic_id, begun.partition)

@@ -23,7 +23,7 @@ from braidlog.storage.files import Disk, join, read_whole, write_whole
 from braidlog.storage.segment.segment_files import state_name
 from braidlog.storage.state.producer_table import Producer, ProducerTable
 from braidlog.storage.state.transaction_index import Aborted, TransactionIndex
-from braidlog.storage.two_copy_file import SlotPair, pack_slot, unpack_slot
+from braidlog.storage.two_copy_file import TwoCopyFile, pack_copy, unpack_copy
 
 NO_EPOCH = -1
 _CERTAIN = 2**62
@@ -43,7 +43,7 @@ class EpochHistory:
     def entries(self) -> list[tuple[int, int]]:
         return list(zip(self._epochs, self._starts, strict=True))
 
-    def begin(self, epoch: int, start_offset: int) -> None:
+    def start_epoch(self, epoch: int, start_offset: int) -> None:
         """Note that offsets from `start_offset` on belong to `epoch`; epochs never go back."""
         if epoch < self.latest:
             raise BrokerError(Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} is over, the log is in {self.latest}")
@@ -80,14 +80,14 @@ class EpochHistory:
             self._epochs.pop()
             self._starts.pop()
 
-    def draw_back(self, end_offset: int) -> None:
+    def truncate_watermark(self, end_offset: int) -> None:
         """The log lost a tail that was never durable: the latest epoch, announced beyond it, now begins at its end.
 
         It is not forgotten, or a leader that it had replaced could write again.
         """
         latest = self.latest
         self.cut_end(end_offset + 1)
-        self.begin(latest, end_offset)
+        self.start_epoch(latest, end_offset)
 
     def cut_start(self, start_offset: int) -> None:
         """Forget epochs that ended before `start_offset`; the one in force there now begins there."""
@@ -118,7 +118,7 @@ def learn_epochs(known: list[tuple[int, int]], headers: Iterable[BatchHeader]) -
     history = EpochHistory()
     for number in max(best.values(), default=(0, []))[1]:
         if runs[number][0] > NO_EPOCH:
-            history.begin(runs[number][0], runs[number][1])
+            history.start_epoch(runs[number][0], runs[number][1])
     return history
 
 
@@ -262,7 +262,7 @@ STATE_MAGIC = b"BRAIDSTA"
 
 
 class Checkpoints:
-    def __init__(self, slots: SlotPair, saved: StateImage, *, in_doubt: bool = False) -> None:
+    def __init__(self, slots: TwoCopyFile, saved: StateImage, *, in_doubt: bool = False) -> None:
         self._slots = slots
         self._saved = saved
         self._lock = threading.Lock()  # taken last: whoever holds it asks for no other
@@ -302,7 +302,7 @@ def read_snapshot(disk: Disk, folder: str, base: int) -> StateImage | None:
     path = join(folder, state_name(base))
     if not disk.exists(path):
         return None
-    image = decode_image(unpack_slot(STATE_MAGIC, state_name(base), read_whole(disk, path)).payload)
+    image = decode_image(unpack_copy(STATE_MAGIC, state_name(base), read_whole(disk, path)).payload)
     if image.end_offset != base:
         raise ValueError(f"it is the state at offset {image.end_offset}, not at {base}")
     return image
@@ -310,4 +310,4 @@ def read_snapshot(disk: Disk, folder: str, base: int) -> StateImage | None:
 
 def write_snapshot(disk: Disk, folder: str, image: StateImage) -> None:
     """Put the state beside the segment that begins where it was taken; there must be none yet."""
-    write_whole(disk, join(folder, state_name(image.end_offset)), pack_slot(STATE_MAGIC, 0, encode_image(image)))
+    write_whole(disk, join(folder, state_name(image.end_offset)), pack_copy(STATE_MAGIC, 0, encode_image(image)))

@@ -14,7 +14,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join, read_whole
 from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FolderIdentity
 from braidlog.storage.folder.folder_snapshot import LISTING, CutFile
-from braidlog.storage.two_copy_file import unpack_slot
+from braidlog.storage.two_copy_file import unpack_copy
 from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore
 
@@ -80,7 +80,7 @@ def _identity(files: list[CutFile]) -> str:
     for file in files:
         if file.path in ("folder.a", "folder.b"):
             try:
-                slot = unpack_slot(FOLDER_MAGIC, file.path, file.head)
+                slot = unpack_copy(FOLDER_MAGIC, file.path, file.head)
                 return msgspec.json.decode(slot.payload, type=FolderIdentity).folder_id
             except (ValueError, msgspec.MsgspecError):
                 continue

@@ -18,7 +18,7 @@ from braidlog.kv.wal.file_header import number_in
 from braidlog.kv.wal.wal_entries import BadEntry, Entry, following_entry, key_of_entry, walk_entries
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.storage.files import Disk, File, join, read_whole
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Severity
 from braidlog.tools.keyvalue.findings import StoreFinding, keys_told, missing
 
@@ -66,7 +66,7 @@ class Remains:
 
     def _read_manifest(self) -> int | None:
         """The first number of the log file that was the last to be taken into use, if it is known."""
-        pair = SlotPair(self._disk, self._folder, logs.MANIFEST_STEM, logs.MANIFEST_MAGIC)
+        pair = TwoCopyFile(self._disk, self._folder, logs.MANIFEST_STEM, logs.MANIFEST_MAGIC)
         slots = pair.load()
         why = "; ".join(f"{name}: {fault}" for name, fault in pair.all_faults().items())
         if slots:

@@ -19,7 +19,7 @@ from braidlog.kv.wal import wal as logs
 from braidlog.kv.wal.local_store import LocalStore
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk, join, write_whole
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Severity
 from braidlog.tools.keyvalue.findings import StoreFinding, StoreReport
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry, verify_store
@@ -37,7 +37,7 @@ class StoreRepairPlan(msgspec.Struct, kw_only=True):
     needed: bool
     keys_kept: int
     findings: list[StoreFinding]
-    set_aside: list[str]
+    quarantined: list[str]
 
 
 class StoreRepairReport(StoreRepairPlan, kw_only=True):
@@ -66,7 +66,7 @@ class StoreRepair:
             keys, findings = len(self._remains.keyspace), self._remains.findings
         needed = self._remains is not None
         names = [name for name in self._disk.names(self._folder) if needed and not name.startswith(_MANIFEST)]
-        return StoreRepairPlan(folder=self._folder, needed=needed, keys_kept=keys, findings=findings, set_aside=names)
+        return StoreRepairPlan(folder=self._folder, needed=needed, keys_kept=keys, findings=findings, quarantined=names)
 
     def run(self, now_ms: int) -> StoreRepairReport:
         """Do it. The plan is made again under the lock: what a person agreed to may have been made without it."""
@@ -77,7 +77,7 @@ class StoreRepair:
             if self._remains is not None:
                 self._keep_report(quarantine, plan)
                 self._write(self._remains, now_ms)
-                self._set_aside(quarantine, plan.set_aside)
+                self._set_aside(quarantine, plan.quarantined)
                 settings = KeyValueSettings(memory_bytes_max=0)
                 LocalStore(self._disk, self._folder, self._node, settings, now_ms=now_ms).close()
             verified = verify_store(self._disk, self._path, self._node)
@@ -116,7 +116,7 @@ class StoreRepair:
         writer.publish()
         head = logs.WalHead(self._node, sequence + 1, wall_ms, 0, now_ms)
         logs.create_wal(self._disk, self._folder, head).close()
-        manifest = SlotPair(self._disk, self._folder, logs.MANIFEST_STEM, logs.MANIFEST_MAGIC)
+        manifest = TwoCopyFile(self._disk, self._folder, logs.MANIFEST_STEM, logs.MANIFEST_MAGIC)
         manifest.load()
         logs.save_manifest(manifest, logs.Manifest(self._node.hex(), head.base))
 

@@ -15,7 +15,7 @@ from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGI
 from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.recovery import Recovered
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Kind, VerifyReport
 from braidlog.tools.inspect import Inspection, Progress
 from braidlog.tools.layout import Layout, TopicPlace
@@ -100,9 +100,9 @@ class Repair:
         lock = self._disk.lock(join(self._path, "LOCK"))
         try:
             plan = self.plan()
-            self._mend_folder()
+            self._repair_folder()
             for place in self._layout.choose(self._topic):
-                self._mend_topic(place)
+                self._repair_topic(place)
             for place, inspection in self._inspections:
                 if inspection.report.findings and inspection.opened is not None:
                     repair = self._repair_of(place, inspection, inspection.opened)
@@ -134,19 +134,19 @@ class Repair:
         for name in layout.leftovers:
             yield Step(action="remove", file=f"topics/{name}", detail="what an interrupted change left behind")
 
-    def _mend_folder(self) -> None:
+    def _repair_folder(self) -> None:
         if self._layout.bad_folder_slots:
             metas = [place.meta for place in self._layout.topics]
             was_served = any(meta.by_metadata or meta.name in _OF_A_NODE for meta in metas)
             # Where a node has been it had both: one that is lost as well must be missed, and not be made anew.
             fresh = FolderIdentity(self._new_id(), FORMAT, _OF_A_NODE if was_served else ())
-            _mend_slots(self._disk, self._path, "folder", FOLDER_MAGIC, msgspec.json.encode(fresh))
+            _repair_copies(self._disk, self._path, "folder", FOLDER_MAGIC, msgspec.json.encode(fresh))
 
-    def _mend_topic(self, place: TopicPlace) -> None:
+    def _repair_topic(self, place: TopicPlace) -> None:
         if place.bad_slots:
             meta = msgspec.structs.replace(place.meta, created_ms=place.meta.created_ms or self._clock.now_ms())
             folder = join(self._path, "topics", place.number)
-            _mend_slots(self._disk, folder, "topic", TOPIC_MAGIC, msgspec.json.encode(meta))
+            _repair_copies(self._disk, folder, "topic", TOPIC_MAGIC, msgspec.json.encode(meta))
 
     def _open(self, place: TopicPlace, inspection: Inspection) -> None:
         """Open the partition as its owner will: recovery does the rest, and must find nothing to complain of."""
@@ -159,9 +159,9 @@ class Repair:
         partition.close()
 
 
-def _mend_slots(disk: Disk, folder: str, stem: str, magic: bytes, fresh: bytes) -> None:
+def _repair_copies(disk: Disk, folder: str, stem: str, magic: bytes, fresh: bytes) -> None:
     """Write the slot that is bad or missing, or both. The newest value that holds is kept; `fresh` stands in for none."""
-    pair = SlotPair(disk, folder, stem, magic)
+    pair = TwoCopyFile(disk, folder, stem, magic)
     slots = pair.load()
     pair.save(slots[0].payload if slots else fresh, copies=1 if slots else 2)
     disk.sync_folder(folder)

@@ -28,7 +28,7 @@ from braidlog.storage.segment.batch_scan import walk
 from braidlog.storage.segment.segment import Segment
 from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.state.partition_state import STATE_MAGIC, StateImage, encode_image, write_snapshot
-from braidlog.storage.two_copy_file import SlotPair
+from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Kind
 from braidlog.tools.inspect import Inspection
 from braidlog.tools.repair.quarantine import QuarantineReport, keep_bytes
@@ -91,7 +91,7 @@ class PartitionRepair:
             if task.take_out is not None:
                 task.take_out()
         found = self._inspection
-        Recovery(self._disk, self._folder, found.identity, self._settings, self._pool, begun=found.begun).look()
+        Recovery(self._disk, self._folder, found.identity, self._settings, self._pool, begun=found.begun).inspect()
         for task in tasks:
             task.do()
 
@@ -259,7 +259,7 @@ class PartitionRepair:
 
     def _save_checkpoint(self, image: StateImage) -> None:
         self._disk.sync_folder(self._folder)  # a checkpoint vouches for what was written before it
-        pair = SlotPair(self._disk, self._folder, "state", STATE_MAGIC)
+        pair = TwoCopyFile(self._disk, self._folder, "state", STATE_MAGIC)
         pair.load()
         pair.save(encode_image(image), copies=2)
         self._disk.sync_folder(self._folder)

@@ -14,8 +14,8 @@ class StateRebuild:
     """The state from the first segment on. `is_whole` while nothing that came before is missing or was rewritten."""
 
     def __init__(self, base_offset: int, snapshot: StateImage | None) -> None:
-        self.is_begun = snapshot is not None or base_offset == 0
-        self.is_whole = self.is_begun
+        self.is_created = snapshot is not None or base_offset == 0
+        self.is_whole = self.is_created
         image = StateImage(start_offset=base_offset, end_offset=base_offset) if snapshot is None else _copy(snapshot)
         image.start_offset = base_offset
         self.state = PartitionState(image)
@@ -26,14 +26,14 @@ class StateRebuild:
             return None
         if self.is_whole:
             return self.contradiction(snapshot)
-        if not self.is_begun:
+        if not self.is_created:
             self.state = PartitionState(_copy(snapshot))
-            self.is_begun = True
+            self.is_created = True
         return None
 
     def apply(self, header: BatchHeader, *, end: EndMarker | None) -> None:
         if header.leader_epoch > self.state.epochs.latest:
-            self.state.epochs.begin(header.leader_epoch, header.base_offset)
+            self.state.epochs.start_epoch(header.leader_epoch, header.base_offset)
         self.state.apply(header, end=end)
 
     def image(self) -> StateImage:

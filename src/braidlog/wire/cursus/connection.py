@@ -83,7 +83,7 @@ class ServerConnection(Receiver):
         self._compressor = choose(compression, compressors)
         self._read_command = CommandReader().read
 
-    def lone_request(self, data: bytes) -> Request | None:
+    def single_frame(self, data: bytes) -> Request | None:
         """Only uncompressed commands are on the fast path."""
         body = lone_payload(data, self.frame_bytes_max)
         if body is None or self._compressor is not None or body.startswith((MAGIC, GZIP.magic)):

@@ -175,7 +175,7 @@ class ServerConnection(Receiver):
         self._takes_tokens = False
         self._met: dict[int, Spoken] = {}  # API and version of requests served before: they are not checked again
 
-    def lone_request(self, data: bytes) -> Request | None:
+    def single_frame(self, data: bytes) -> Request | None:
         payload = lone_payload(data, self.frame_bytes_max)
         if payload is None or self._takes_tokens:
             return None

@@ -1,7 +1,8 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
 # ruff: noqa: C901, PLR0912, PLR0915, RET505, SIM108
 # - as in codec/batch/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where
-# it is an `else` mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
+# it is an `else`
+# mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
 """Parses many small requests of one read to columns, and encodes columns of results, without a Python object per
 request.

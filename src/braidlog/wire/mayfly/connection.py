@@ -153,7 +153,7 @@ class ServerConnection(Receiver):
         """Bytes that have arrived and do not form a request yet; at least 1 while more of a frame must come."""
         return len(self._inbox) or (1 if self._passing_over else 0)
 
-    def lone_request(self, data: bytes) -> Request | None:
+    def single_frame(self, data: bytes) -> Request | None:
         """Frequent requests of version 1 are on the fast path."""
         if len(data) < HEADER_BYTES:
             return None

@@ -251,7 +251,7 @@ def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
     return _write(operation.type_byte, answer)
 
 
-def around(answer: m.PackedFetchResponse) -> tuple[bytes, bytes]:
+def envelope(answer: m.PackedFetchResponse) -> tuple[bytes, bytes]:
     """Return the bytes before and after the rows of a packed answer."""
     return _ROWS_HEAD.pack(_FETCH_BYTE, answer.rows.number), _U64.pack(answer.next_offset)
 

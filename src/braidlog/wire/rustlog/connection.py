@@ -94,7 +94,7 @@ class ServerConnection(Receiver):
         """Maximum bytes of a received payload."""
         self._form = Form.JSON  # form of the last recognized payload: used to reject an unrecognized frame
 
-    def lone_request(self, data: bytes) -> Request | None:
+    def single_frame(self, data: bytes) -> Request | None:
         """Only the binary form is on the fast path."""
         if len(data) == _BARE_BYTES:
             request = _BARE_REQUESTS.get(data)
@@ -249,7 +249,7 @@ def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> tup
     if not isinstance(request, Request) or not isinstance(request.message, Fetch):
         raise TypeError("only a Fetch can be answered with rows")
     is_binary = request.form is Form.BINARY
-    head, tail = binary.around(answer) if is_binary else jsonform.around(answer, request.id)
+    head, tail = binary.envelope(answer) if is_binary else jsonform.envelope(answer, request.id)
     size = len(head) + len(answer.rows.data) + len(tail)
     if size > FRAME_BYTES_MAX:
         raise ValueError(f"a message of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")

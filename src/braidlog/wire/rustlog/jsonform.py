@@ -94,7 +94,7 @@ RECORD_ROW: Final = (
 """A `FetchedRecord` without headers, as `write` spells it; rows are separated by commas."""
 
 
-def around(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, bytes]:
+def envelope(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, bytes]:
     """Return the bytes before and after the rows of a packed answer."""
     empty = write(m.FetchResponse(records=[], next_offset=answer.next_offset, id=request_id))
     place = empty.index(b"[") + 1

@@ -31,9 +31,9 @@ def test_partitions_of_one_request_are_synced_together() -> None:
     message = produce_of(("a", 0, batch_of(b"one")), ("b", 0, batch_of(b"two")))
     request: Any = SimpleNamespace(message=message, version=VERSION, parts=4)
     conversation: Any = object()
-    with node.world.holding_syncs(logs[0]):
+    with node.runtime.holding_syncs(logs[0]):
         job = node.spawn(produce(RefusedBatches(), request, cast("Services", node.services), conversation, Denied()))
-        node.world.settle()
+        node.runtime.settle()
         assert not job.is_done
         assert [log.durable_offset for log in logs] == [0, 1]
     answer = job.result()
@@ -79,7 +79,7 @@ class Producing:
         request: Any = SimpleNamespace(message=message, version=VERSION, parts=2)
         conversation: Any = self
         if kind == "behind":
-            assert node.services.intake.begin(conversation)
+            assert node.services.intake.begin_batch(conversation)
         found = produce(self.refused, request, cast("Services", node.services), conversation, denied)
         if not isinstance(found, Coroutine):
             assert kind != "behind", "who came before has not written yet"
@@ -87,17 +87,17 @@ class Producing:
         job = node.spawn(found)
         if kind == "behind":
             assert not job.is_done
-            node.services.intake.end(conversation)
-            node.world.settle()
-        node.world.advance(0)
+            node.services.intake.end_batch(conversation)
+            node.runtime.settle()
+        node.runtime.advance(0)
         return job.result()
 
     def seen(self) -> Any:
-        self.node.world.settle()
+        self.node.runtime.settle()
         hosted, append = self.node.services.hosting.partition("a", 0), self.node.services.append
         told = append.records_written, append.batches_written, append.bytes_written, self.closed
         kept = hosted.high_watermark, hosted.log.durable_offset, hosted.log.unsynced_bytes, hosted.log.image()
-        return self.node.values("a"), told, kept, self.refused.following, self.node.world.syncs
+        return self.node.values("a"), told, kept, self.refused.following, self.node.runtime.syncs
 
 
 @pytest.mark.parametrize("flush", ["os", "ack"])

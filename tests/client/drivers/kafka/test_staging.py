@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.client.dialects import fresh, run, server_url, until
-from tests.client.gate import Gate
+from tests.client.gate import PartitionLocks
 from tests.client.kafka_broker import Broker, batches, produced, told
 
 from braidlog.client.drivers.kafka.driver import KafkaDriver
@@ -272,7 +272,7 @@ def test_a_node_killed_at_a_message_is_waited_for_and_each_record_counts_once(
     stop: tuple[Key, int], side: Any, tmp_path: Path
 ) -> None:
     """kill -9 while the message stands at the gate, the same node again, and the same writer goes on."""
-    with Gate() as gate, ServerProcess(tmp_path, *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path, *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         values = [b"%d" % number for number in range(30)]
 
@@ -299,7 +299,7 @@ def test_a_node_killed_at_a_message_is_waited_for_and_each_record_counts_once(
 
 
 def test_the_next_batch_leaves_as_soon_as_one_is_stored(tmp_path: Path) -> None:
-    with Gate() as gate, ServerProcess(tmp_path, *gate.settings) as server:
+    with PartitionLocks() as gate, ServerProcess(tmp_path, *gate.settings) as server:
         gate.server_port = server.ports["kafka"]
         values = [b"%d" % number for number in range(4 * IN_FLIGHT_MAX)]
 

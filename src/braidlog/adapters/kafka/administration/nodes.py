@@ -66,7 +66,7 @@ async def drain_node(request: Request, services: Services, _: Conversation) -> n
 async def backup_cut(request: Request, services: Services, _: Conversation) -> n.BackupCutResponse:
     message: n.BackupCutRequest = request.message
     if message.is_taken:
-        return n.BackupCutResponse(path=await services.cuts.take())
+        return n.BackupCutResponse(path=await services.cuts.create())
     await services.cuts.drop()
     return n.BackupCutResponse()
 

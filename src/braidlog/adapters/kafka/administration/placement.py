@@ -17,7 +17,7 @@ from braidlog.adapters.kafka.topic_entries import DOOR
 from braidlog.adapters.routing import Deadline
 from braidlog.broker.replica_moves import Outcome
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.cooperative import breathe
+from braidlog.model.runtime.cooperative import yield_to_loop
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -44,9 +44,9 @@ async def elect_leaders(request: Request, services: Services, _: Conversation) -
     for topic in asked or ():
         places[topic.topic] = dict.fromkeys((*places.get(topic.topic, ()), *topic.partitions))
     told: dict[str, list[r.ElectLeadersResponsePartition]] = {}
-    deadline = Deadline(services.world, message.timeout_ms)
+    deadline = Deadline(services.runtime, message.timeout_ms)
     for name, numbers in places.items():
-        await breathe()
+        await yield_to_loop()
         results = await _election_results(name, numbers, message.election_type, services, deadline)
         for number, (code, text) in results.items():
             # For all partitions, only those that changed or failed are listed.
@@ -93,9 +93,9 @@ async def alter_reassignments(
     request: Request, services: Services, _: Conversation
 ) -> r.AlterPartitionReassignmentsResponse:
     message: r.AlterPartitionReassignmentsRequest = request.message
-    responses, deadline = [], Deadline(services.world, message.timeout_ms)
+    responses, deadline = [], Deadline(services.runtime, message.timeout_ms)
     for topic in message.topics:
-        await breathe()
+        await yield_to_loop()
         told = await _move_results(topic, services, deadline)
         responses.append(
             r.AlterPartitionReassignmentsResponseTopic(

@@ -15,7 +15,7 @@ from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route, of_cluster, on_topics, refused, resolved, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topic_entries import id_of, may, named, unknown
+from braidlog.adapters.kafka.topic_entries import id_of, is_allowed, named, unknown
 from braidlog.adapters.routing import Deadline, Denied, Need
 from braidlog.broker.topic_settings import MIN_IN_SYNC, NOTED
 from braidlog.broker.topics import Placed
@@ -39,7 +39,7 @@ async def create_topics(
 ) -> m.CreateTopicsResponse:
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
-    results, deadline = [], Deadline(services.world, message.timeout_ms)
+    results, deadline = [], Deadline(services.runtime, message.timeout_ms)
     pace = Pace()
     for topic in message.topics:
         await pace.step()
@@ -145,7 +145,7 @@ def _check_nodes(places: Iterable[Sequence[int]], services: Services) -> None:
 async def delete_topics(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteTopicsResponse:
-    responses, deadline = [], Deadline(services.world, request.message.timeout_ms)
+    responses, deadline = [], Deadline(services.runtime, request.message.timeout_ms)
     pace = Pace()
     for each in _deleted(request.message):
         await pace.step()
@@ -184,7 +184,7 @@ async def create_partitions(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.CreatePartitionsResponse:
     message: m.CreatePartitionsRequest = request.message
-    results, deadline = [], Deadline(services.world, message.timeout_ms)
+    results, deadline = [], Deadline(services.runtime, message.timeout_ms)
     pace = Pace()
     for topic in message.topics:
         await pace.step()
@@ -219,7 +219,7 @@ async def delete_records(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteRecordsResponse:
     message: m.DeleteRecordsRequest = request.message
-    deadline = Deadline(services.world, message.timeout_ms)
+    deadline = Deadline(services.runtime, message.timeout_ms)
 
     async def trim(topic: str, each: m.DeleteRecordsRequestPartition) -> m.DeleteRecordsResponsePartition:
         try:
@@ -255,7 +255,7 @@ def describe_log_dirs(
             if topic.topic not in denied:
                 asked.setdefault(topic.topic, []).extend(topic.partitions)
     topics = [m.DescribeLogDirsResponseTopic(name, _sizes(name, numbers, services)) for name, numbers in asked.items()]
-    place = services.hosting.data_dir if may(services, conversation, Operation.CLUSTER, None) else "data"
+    place = services.hosting.data_dir if is_allowed(services, conversation, Operation.CLUSTER, None) else "data"
     folder = m.DescribeLogDirsResponseResult(log_dir=place, topics=topics)
     return m.DescribeLogDirsResponse(results=[folder])
 

@@ -95,7 +95,7 @@ class Sasl:
             self._exchanges[conversation.connection] = exchange
             return s.SaslAuthenticateResponse(auth_bytes=asked)
         proof = _Proof(exchange, token, services)
-        if not await (conversation.prove(*proof.token) if proof.token else conversation.judge(proof.holds)):
+        if not await (conversation.prove(*proof.token) if proof.token else conversation.verify_proof(proof.holds)):
             if proof.fault != WRONG:
                 log.warning("authentication failed: %s, %s", conversation.peer, proof.fault)
             return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, proof.fault)
@@ -105,7 +105,7 @@ class Sasl:
             return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "a connection cannot change its user")
         conversation.principal = proof.name
         conversation.connection.authenticated()
-        until = services.world.monotonic() + self.lifetime_ms / 1000
+        until = services.runtime.monotonic() + self.lifetime_ms / 1000
         self._known[conversation.connection] = _Known(proof.name, until)
         return s.SaslAuthenticateResponse(auth_bytes=proof.answer, session_lifetime_ms=self.lifetime_ms)
 

@@ -24,7 +24,7 @@ from braidlog.wire.kafka.messages.parts import TransactionalProducer
 
 
 def _topics(request: Request, services: Services) -> Iterable[str]:
-    transactions = services.coordinators.of(request.message.sink).transactions
+    transactions = services.coordinators.coordinator_for(request.message.sink).transactions
     return transactions.topics_of(each.transactional_id for each in request.message.stages or ())
 
 

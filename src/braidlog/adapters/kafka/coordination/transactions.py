@@ -87,7 +87,7 @@ async def init_producer_id(
     """
     message: t.InitProducerIdRequest = request.message
     if message.transactional_id is None:
-        return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
+        return t.InitProducerIdResponse(producer_id=await services.producer_ids.allocate())
     if coordinator is None or (message.producer_id < 0) != (message.producer_epoch < 0):
         return refuse_init(request, E.INVALID_REQUEST, "")
     begun = await coordinator.transactions.begin_producer(
@@ -204,7 +204,7 @@ def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]],
 async def end(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
     bump = request.version >= V2_ENDS_SINCE
-    over = await coordinator.transactions.end(
+    over = await coordinator.transactions.end_transaction(
         message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed, bump=bump
     )
     return t.EndTxnResponse(producer_id=over.producer_id, producer_epoch=over.epoch) if bump else t.EndTxnResponse()
@@ -246,7 +246,7 @@ async def list_transactions(
     request: Request, services: Services, conversation: Conversation
 ) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
-    now_ms = services.world.now_ms()
+    now_ms = services.runtime.now_ms()
 
     def is_wanted(txn: Transaction) -> bool:
         lasts_ms = now_ms - txn.started_ms if txn.state is TxnState.ONGOING else -1

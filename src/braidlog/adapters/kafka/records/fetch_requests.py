@@ -18,7 +18,7 @@ from braidlog.adapters.kafka.topic_entries import DOOR, add_to_fetch, named
 from braidlog.adapters.routing import Denied
 from braidlog.codec.batch.header import Buffer
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.cooperative import Pace, breathe
+from braidlog.model.runtime.cooperative import Pace, yield_to_loop
 from braidlog.partition.fetch.column_reader import columns_of
 from braidlog.partition.fetch.fetch import Outcome, Wanted
 from braidlog.partition.fetch.record_reader import Fetched
@@ -63,7 +63,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     for topic in message.topics:
         asked.append(_asked(topic, services, denied, nearer, is_replica=is_replica))
         if pace.is_due(len(topic.partitions)):
-            await breathe()
+            await yield_to_loop()
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
     held_bytes = len(wanted) * WANTED_BYTES
@@ -96,7 +96,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         ]
         responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
         if pace.is_due(len(partitions)):
-            await breathe()
+            await yield_to_loop()
     return add_to_fetch(d.FetchResponse(responses=responses), services, conversation)
 
 

@@ -97,7 +97,7 @@ async def _listed(
             return d.ListOffsetsResponsePartition(number, E.NONE, NO_TIME, 0 if timestamp in _ENDS else NOWHERE, 0)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
         if timestamp not in (EARLIEST, EARLIEST_LOCAL):
-            hosted.require_settled()
+            hosted.require_decided()
         if timestamp in MEANINGS:
             offset, time = await MEANINGS[timestamp](hosted, services, committed_only=committed_only)
         else:

@@ -21,7 +21,7 @@ from braidlog.adapters.routing import Denied, Need
 from braidlog.codec.batch.header import COMPRESSION_MASK, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.model.runtime.cooperative import SLICE, Pace, breathe
+from braidlog.model.runtime.cooperative import SLICE, Pace, yield_to_loop
 from braidlog.partition.produce.append import Acks, Allowance, Written
 from braidlog.partition.produce.schema_check import heads_of_batches
 from braidlog.security.authorization import Kind, Operation
@@ -121,7 +121,7 @@ async def _produce(
             f"kafka does not support acks={message.acks}; supported: -1 (all), 0 (none), 1 (leader)",
         )
     intake = services.intake
-    if not intake.begin(conversation):
+    if not intake.begin_batch(conversation):
         await intake.wait(conversation, _size(message))
     allowance = intake.allowance()
     attempts: list[list[_Attempt]] = []
@@ -131,10 +131,10 @@ async def _produce(
             attempts.append([])
             for each in topic.partition_data:
                 if pace is not None and pace.is_due():
-                    await breathe()
+                    await yield_to_loop()
                 attempts[-1].append(await _attempt(refused, request, topic, each, services, denied, allowance))
     finally:
-        intake.end(conversation)
+        intake.end_batch(conversation)
     if len(attempts) > 1 or (attempts and len(attempts[0]) > 1):
         _sync_together(attempts, services)
     responses = []
@@ -142,7 +142,7 @@ async def _produce(
         settled: list[d.ProduceResponsePartition] = []
         for attempt in tried:
             if pace is not None and pace.is_due():
-                await breathe()
+                await yield_to_loop()
             answer = _settled(attempt, acks, services)
             settled.append(answer or await _settle(attempt, acks, message.timeout_ms, services))
         responses.append(d.ProduceResponseTopic(topic.name, topic.topic_id, settled))

@@ -164,11 +164,11 @@ class ClusterDriver(Router):
     async def drain_node(self, node: int, *, is_draining: bool) -> None:
         await self._change(n.DrainNodeRequest(node, is_draining))
 
-    async def take_cut(self) -> str:
+    async def create_snapshot(self) -> str:
         answer: n.BackupCutResponse = await self.ask_checked(n.BackupCutRequest())
         return answer.path
 
-    async def drop_cut(self) -> None:
+    async def drop_snapshot(self) -> None:
         await self.ask_checked(n.BackupCutRequest(is_taken=False))
 
     async def log_folders(self, node: int) -> list[LogFolder]:

@@ -129,11 +129,11 @@ class KafkaDriver(
     async def _until(self, topic: str, *, there: bool) -> None:
         """The change is made; brokers learn of it a little later, and until then say otherwise."""
         backoff = Backoff(self._policy, self._policy.request_timeout)
-        while await self._is_there(topic) is not there:
+        while await self._exists(topic) is not there:
             if not await backoff.pause():
                 raise NoAnswerError(f"topic {topic!r} was changed, and not every broker knows it yet")
 
-    async def _is_there(self, topic: str) -> bool | None:
+    async def _exists(self, topic: str) -> bool | None:
         """None: in between, some partition has no leader."""
         found = only((await self.metadata([topic])).topics, "Metadata")
         if found.error_code:

@@ -74,7 +74,7 @@ def _reason(value: Column, schema: StructType, silver: Silver) -> Column:
     """Null for a good record; else the first thing that is wrong, in words."""
     parsed = f.col(_PARSED)
     unfit = [
-        f.when(parsed[field.name].isNull() & _is_there(value, field.name), f.lit(f"{field.name} is no {_word(field)}"))
+        f.when(parsed[field.name].isNull() & _exists(value, field.name), f.lit(f"{field.name} is no {_word(field)}"))
         for field in schema.fields
     ]
     missing = [f.when(parsed[name].isNull(), f.lit(name)) for name in silver.required]
@@ -95,7 +95,7 @@ def _reason(value: Column, schema: StructType, silver: Silver) -> Column:
     )
 
 
-def _is_there(value: Column, name: str) -> Column:
+def _exists(value: Column, name: str) -> Column:
     return f.get_json_object(value, f"$['{name}']").isNotNull()
 
 
