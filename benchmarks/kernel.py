@@ -22,7 +22,7 @@ from types import ModuleType, SimpleNamespace
 
 from braidlog.codec.batch import kernel, records
 from braidlog.codec.columns import records_to_arrow
-from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, Pieces
+from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, PieceLimits
 
 BOUND = 1 << 28
 
@@ -31,10 +31,10 @@ def twin_of(records_module: ModuleType, columns_module: ModuleType) -> SimpleNam
     return SimpleNamespace(**vars(records_module) | {"Columns": columns_module.Columns})
 
 
-def load_plain(name: str) -> ModuleType:
+def load_plain(path: str) -> ModuleType:
     """A compiled module's source, run as it is under another name."""
-    source = Path(records.__file__).with_name(f"{name}.py")
-    loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
+    source = Path(records.__file__).parents[2] / f"{path}.py"
+    loader = SourceFileLoader(f"braidlog_{source.stem}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -107,9 +107,9 @@ def measure_batches(options: argparse.Namespace) -> None:
             records.encode_batch(batch, base_timestamp=0)
 
     def arrow() -> None:
-        pieces = PieceBuilder(COLUMN_NAMES, Pieces(BOUND, BOUND), end_offset=count, decompressed_bytes_max=BOUND)
+        pieces = PieceBuilder(COLUMN_NAMES, PieceLimits(BOUND, BOUND), end_offset=count, decompressed_bytes_max=BOUND)
         drain(pieces.add(log, 0))
-        drain(pieces.rest())
+        drain(pieces.flush())
 
     print(f"{'batch':9}{'encode_batch':42}{rate(encode, count, options.repeats)}")
     print(f"{'batch':9}{'to arrow record batches':42}{rate(arrow, count, options.repeats)}", flush=True)
@@ -130,7 +130,7 @@ def main() -> None:
         measure(twin_of(kernel, records_to_arrow), "compiled", options)
     else:
         print("compiled: not built here")
-    measure(twin_of(load_plain("kernel"), load_plain("columns")), "plain", options)
+    measure(twin_of(load_plain("codec/batch/kernel"), load_plain("codec/columns/records_to_arrow")), "plain", options)
     measure_batches(options)
 
 

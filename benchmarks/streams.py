@@ -26,7 +26,7 @@ from braidlog.client.engine.retry import Policy
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.batch.records import encode_batch
-from braidlog.codec.columns.arrow import PieceBuilder, Pieces
+from braidlog.codec.columns.arrow import PieceBuilder, PieceLimits
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
 
@@ -38,7 +38,7 @@ COLUMNS_FETCH_BYTES: Final = 2 << 20
 """What the Spark source asks for at a time, unless it is told otherwise."""
 BULK_RECORDS: Final = 8_000
 PER_ENTRY: Final = 100
-_PIECES: Final = Pieces(64_000, 16 * MB)
+_PIECES: Final = PieceLimits(64_000, 16 * MB)
 
 
 # -- by raw frames -----------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ async def read_to_columns(url: str, topic: str, records: int) -> None:
             under_way = asyncio.ensure_future(fetch(at))
             await asyncio.sleep(0)  # so that it is sent
         rows += sum(piece.num_rows for piece, _ in builder.add(found.data, begin))
-    rows += sum(piece.num_rows for piece, _ in builder.rest())
+    rows += sum(piece.num_rows for piece, _ in builder.flush())
     driver.close()
     if rows != records:
         raise RuntimeError(f"{rows} of {records} records came back")

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from braidlog.model.actor import ACTOR, Actor, acting
+from braidlog.model.actor import ACTOR, Actor, audited_as
 from braidlog.tasks import Tasks
 
 
@@ -56,7 +56,7 @@ def test_what_a_task_does_is_not_told_as_the_wish_of_who_was_served_when_it_bega
     async def run() -> tuple[Actor | None, bool]:
         tasks = Tasks()
         ann = Actor("ann", "here", "kafka")
-        with acting(ann, "CreateTopics", is_told=True):
+        with audited_as(ann, "CreateTopics", is_told=True):
             began = tasks.spawn(actor(), "background")
             is_ann = ACTOR.get() is ann
         return await began, is_ann

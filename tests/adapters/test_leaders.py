@@ -173,13 +173,13 @@ def test_cursus_metadata_describe_and_coordinator() -> None:
         node, f"DESCRIBE topic={TOPIC}"
     )
     assert "coordinator_id=1 coordinator_type=group host=10.0.0.1 port=9011" in cursus(node, "FIND_COORDINATOR group=g")
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     assert "no node coordinates the group 'g' now" in cursus(node, "FIND_COORDINATOR group=g")
 
 
 def test_cursus_lists_the_nodes_and_tells_of_each_partition() -> None:
     node = three_nodes(partitions=2)
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     assert cursus(node, "LIST_CLUSTER") == (
         'OK brokers=[{"id":"1","addr":"10.0.0.1:9011","status":"inactive","client_addr":"10.0.0.1:9011"},'
         '{"id":"2","addr":"dialled.example:4002","status":"active","client_addr":"dialled.example:4002"},'
@@ -309,7 +309,7 @@ def test_flux_fences_a_node_by_draining_it_and_elects_preferred_leaders() -> Non
     assert {each.leader for each in node.services.hosting.meta(TOPIC).assignments} == {3}
     assert asked(fm.FenceBroker("1", 9)).code == fm.ErrorCode.BAD_REQUEST
     assert asked(fm.ReconcileBrokerHealth("1", 1)) == fm.BrokerHealthReconciled(0), "nodes find out by themselves"
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     assert asked(fm.FenceBroker("1", 1)).broker_id == 1, "it is fenced already"
     assert asked(fm.UnfenceBroker("1", 1)).code == fm.ErrorCode.BAD_REQUEST, "it ends with its next start"
     assert asked(fm.GetMetadata("1")).fenced == (1,)
@@ -321,7 +321,7 @@ def test_flux_fences_a_node_by_draining_it_and_elects_preferred_leaders() -> Non
 def test_mayfly_lists_the_nodes_and_which_are_dead_or_leave() -> None:
     node = three_nodes()
     drained = [e.DrainNode(node=number, incarnation=1, is_draining=True) for number in (1, 3)]
-    node.services.metadata.change_alone([*drained, e.FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([*drained, e.FenceNode(node=3, incarnation=1)])
     adapter = make_adapter("mayfly", node.services)
     assert served(node, adapter, Request(1, mm.ClusterNodes())).nodes == (
         mm.Node("1", mm.NodeState.LEAVING, *addresses(1)["mayfly"]),
@@ -373,7 +373,7 @@ def test_mayfly_sends_keys_to_the_leader_of_their_slot() -> None:
     assert isinstance(adapter.failure(asked, NotLeaderError("nope", 0, "no such one")), mm.TopologyChanged)
     by_name = registered(3, 9, doors={"mayfly": ("braid.example", 1)})
     for event in (e.FenceNode(node=3, incarnation=1), by_name):
-        node.services.metadata.change_alone([event])
+        node.services.metadata.change_exclusively([event])
         assign(node, 3)
         told = adapter.failure(asked, refused)
         assert isinstance(told, mm.TopologyChanged), "neither a fenced node nor a name is told"

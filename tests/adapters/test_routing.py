@@ -291,7 +291,7 @@ def test_each_group_and_id_of_a_request_has_an_answer_of_its_own(doors: Doors) -
     assert [each.error_code for each in fetched.groups] == [fine, refused[0]]
     deleted = doors.ask("kafka", "mallory", g.DeleteGroupsRequest(names)).results
     assert [each.error_code for each in deleted] == [refused[0], refused[0]]
-    assert doors.node.offsets.of_group("alices"), "and it is still there"
+    assert doors.node.offsets.group_offsets("alices"), "and it is still there"
     told = doors.ask("kafka", "alice", t.DescribeTransactionsRequest(names)).transaction_states
     assert [each.error_code for each in told] == [fine, refused[1]]
     for key_type, code in enumerate(refused):
@@ -445,7 +445,7 @@ UNTIMED = [
 @pytest.mark.parametrize("message", UNTIMED, ids=lambda message: type(message).__name__)
 def test_what_has_no_field_for_a_time_has_the_usual_one(message: Message) -> None:
     node = three_nodes()
-    node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([FenceNode(node=3, incarnation=1)])
     job = asked(node, topics.DeleteTopicsRequest([topics.DeleteTopicsRequestTopic(TOPIC)]))
     node.runtime.settle()
     assert codes(job.result()) == [E.NONE], "node 3 holds nothing but its share of the coordinators' topic"

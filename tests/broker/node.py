@@ -13,7 +13,7 @@ from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.codec.batch.records import encode_batch
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.offsets import Offsets
-from braidlog.coordinator.shards import STATE_TOPIC, place_of
+from braidlog.coordinator.shards import STATE_TOPIC, shard_for_name
 from braidlog.coordinator.state_limits import StateUsage
 from braidlog.coordinator.transactions.named_producers import NamedProducers
 from braidlog.coordinator.transactions.pending_commits import PendingCommits
@@ -25,7 +25,7 @@ from braidlog.partition.opening import open_beside
 from braidlog.partition.partition import Partition
 from braidlog.partition.produce.append import Acks
 from braidlog.partition.replica_runner import summary_of
-from braidlog.replication.ready import DropAbove
+from braidlog.replication.ready import DiscardAbove
 from braidlog.security.authorization import Authorize
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.log.partition_log import Appended, PartitionLog
@@ -104,7 +104,7 @@ class Node:
     def shard_log(self, name: str) -> PartitionLog:
         """The log in which a name is kept."""
         self.coordinator(name)
-        hosted = self.services.hosting.hosted(STATE_TOPIC, place_of(name))
+        hosted = self.services.hosting.hosted(STATE_TOPIC, shard_for_name(name))
         assert hosted is not None
         return hosted.log
 
@@ -197,7 +197,7 @@ def cut(hosted: Partition, offset: int) -> None:
     """As a follower's steps do when its leader has fewer records."""
     hosted.log.truncate(offset)
     hosted.replicated.replica = hosted.replicated.replica.now(log=summary_of(hosted.log), watermark=offset)
-    hosted.outcome(DropAbove(offset))
+    hosted.outcome(DiscardAbove(offset))
 
 
 def batch_of(

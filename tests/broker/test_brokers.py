@@ -48,5 +48,5 @@ def test_a_node_of_the_cluster_is_fenced_by_the_metadata_and_not_by_silence() ->
     assert (brokers.numbers(), brokers.is_node(3), brokers.is_node(7)) == ([1, 2, 3, 7], True, False)
     node.runtime.advance(5_000)
     assert (brokers.fence_silent(1_000), brokers.fenced) == (1, [7])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     assert brokers.fenced == [1, 7]

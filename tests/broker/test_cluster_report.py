@@ -17,11 +17,11 @@ def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
     assign(node, 2)
     settings = services.metadata.image.topics[TOPIC].settings
     created = placed(*((1, 2, 3),) * KEY_LOGS, topic=LOG_TOPIC, topic_id="0" * 31 + "9", settings=settings)
-    services.metadata.change_alone([created])
+    services.metadata.change_exclusively([created])
     alone = Assignment(replicas=(1, 2, 3), in_sync=(1,), leader=1, leader_epoch=2)
     known = services.metadata.image.topics[LOG_TOPIC].assignments[7]
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
-    services.metadata.change_alone([e.AssignPartition(topic=LOG_TOPIC, partition=7, after=alone, **epochs)])
+    services.metadata.change_exclusively([e.AssignPartition(topic=LOG_TOPIC, partition=7, after=alone, **epochs)])
     told = node.run(
         cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
     )
@@ -32,7 +32,7 @@ def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
 def test_partitions_below_the_replication_factor_are_counted_where_they_are_led() -> None:
     node = three_nodes(2)
     services = node.services
-    services.metadata.change_alone([e.DrainNode(node=3, incarnation=1, is_draining=True)])
+    services.metadata.change_exclusively([e.DrainNode(node=3, incarnation=1, is_draining=True)])
     made = node.run(services.topics.create("few", 4, placed=Placed(3)))
     told = node.run(
         cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())

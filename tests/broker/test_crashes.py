@@ -18,7 +18,7 @@ from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.groups.messages import Joining
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.snapshot_store import Snapshot
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.stage_ids import stage_name
 from braidlog.testing.faults import Operation
 
@@ -53,7 +53,7 @@ def observe(node: Node) -> Facts:
             if snapshot is not None:
                 facts["snapshot", topic, key.hex()] = (snapshot.version, snapshot.payload)
     for group in node.groups.names():
-        for (topic, number), committed in node.offsets.of_group(group).items():
+        for (topic, number), committed in node.offsets.group_offsets(group).items():
             facts["commit", group, topic, str(number)] = committed.offset
         view = node.groups.describe(group)
         if group in node.groups.known():
@@ -227,7 +227,7 @@ class Campaign:
                 batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
                 node.run(node.services.append.append(topic, number, batch, transactional_id=name))
             commits = [Commit(topic, number, offset) for topic, number in places]
-            producing = Producing(name, txn.producer_id, txn.epoch)
+            producing = ProducerIdentity(name, txn.producer_id, txn.epoch)
             node.run(node.pending_commits.stage("g1", producing, commits, guard=lambda: None))
             node.run(transactions.end_transaction(name, txn.producer_id, txn.epoch, commit=commit))
 
@@ -239,7 +239,7 @@ class Campaign:
         batch = self.node.staging.last_batch(sink, owner="me") + 1
         places = [(topic, number) for topic in self.topics() for number in range(2)][:2]
 
-        def stage(task: int) -> Producing:
+        def stage(task: int) -> ProducerIdentity:
             node, transactions = self.node, self.node.transactions
             name = stage_name(sink, batch, str(task))
             txn = node.run(transactions.begin_producer(name))
@@ -247,7 +247,7 @@ class Campaign:
             for topic, number in places:
                 data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
                 node.run(node.services.append.append(topic, number, data, transactional_id=name))
-            return Producing(name, txn.producer_id, txn.epoch)
+            return ProducerIdentity(name, txn.producer_id, txn.epoch)
 
         def call() -> None:
             stages = [stage(task) for task in range(3)][:2]

@@ -140,7 +140,7 @@ def test_a_fenced_node_is_not_asked() -> None:
     node = three_nodes()
     others = Others(node, b"answer")
     assert node.run(node.services.forwarding.ask(3, WRITE)) == b"answer"
-    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=3, incarnation=1)])
     with pytest.raises(NothingDoneError, match="node 3 is not alive"):
         node.run(node.services.forwarding.ask(3, WRITE))
     assert others.asked == [3]
@@ -149,7 +149,7 @@ def test_a_fenced_node_is_not_asked() -> None:
 def gone(node: Node) -> None:
     if node.services.hosting.exists(TOPIC):
         topic_id = node.services.hosting.meta(TOPIC).topic_id
-        node.services.metadata.change_alone([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
+        node.services.metadata.change_exclusively([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
         node.spawn(node.services.reconciler.apply_metadata())
 
 

@@ -29,7 +29,7 @@ def test_the_preferred_replica_leads_once_it_is_asked_for() -> None:
 
 def test_a_preferred_replica_that_is_fenced_is_not_elected() -> None:
     node = three_nodes(leader=2)
-    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=3, incarnation=1)])
     with pytest.raises(BrokerError, match="node 3, which should lead orders/0, is not in sync or not there"):
         node.run(node.services.replica_moves.elect(TOPIC, 0))
 
@@ -37,7 +37,7 @@ def test_a_preferred_replica_that_is_fenced_is_not_elected() -> None:
 def test_a_move_adds_before_it_removes_and_can_be_given_up() -> None:
     node = three_nodes(leader=3)
     moves = node.services.replica_moves
-    node.services.metadata.change_alone([registered(4)])
+    node.services.metadata.change_exclusively([registered(4)])
     assert moves.under_way() == {}
     assert moved(node, (4, 3, 2))
     ((place, known),) = moves.under_way().items()
@@ -51,12 +51,12 @@ def test_a_move_adds_before_it_removes_and_can_be_given_up() -> None:
 
 def test_a_move_is_not_given_up_while_only_the_new_nodes_are_in_sync() -> None:
     node = three_nodes(leader=3)
-    node.services.metadata.change_alone([registered(4)])
+    node.services.metadata.change_exclusively([registered(4)])
     moved(node, (4,))
     known = node.services.replica_moves.under_way()[TOPIC, 0]
-    after = known.led_by(4, in_sync=(4,))
+    after = known.with_leader(4, in_sync=(4,))
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
-    node.services.metadata.change_alone([e.AssignPartition(topic=TOPIC, partition=0, after=after, **epochs)])
+    node.services.metadata.change_exclusively([e.AssignPartition(topic=TOPIC, partition=0, after=after, **epochs)])
     with refused_with(Reason.NOT_ENOUGH_REPLICAS):
         moved(node, None)
 

@@ -39,7 +39,7 @@ def test_without_the_address_that_a_client_dialled_a_node_tells_its_registered_o
 
 def test_a_fenced_node_is_no_controller_and_has_no_address() -> None:
     node = three_nodes()
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     routing = node.services.routing
     assert routing.controller == 2
     assert routing.address(1, "kafka", OWN) is None
@@ -48,7 +48,7 @@ def test_a_fenced_node_is_no_controller_and_has_no_address() -> None:
 
 def test_a_node_without_the_door_is_left_out() -> None:
     node = three_nodes()
-    node.services.metadata.change_alone([registered(3, 2, doors={"mlog": ("h", 1)})])
+    node.services.metadata.change_exclusively([registered(3, 2, doors={"mlog": ("h", 1)})])
     assign(node, 3)
     routing = node.services.routing
     assert [each.number for each in routing.brokers("kafka", OWN)] == [1, 2]
@@ -65,6 +65,6 @@ def test_clients_of_a_rack_are_sent_to_its_nodes_that_live_and_have_the_door() -
     assert routing.nodes_in("r3", "kafka") == (3,)
     assert routing.nodes_in("r9", "kafka") == routing.nodes_in("r3", "x") == ()
     assert routing.nodes_in("r2", "kafka") == (), "this node is in the rack itself"
-    node.services.metadata.change_alone([e.DrainNode(node=3, incarnation=1, is_draining=True)])
+    node.services.metadata.change_exclusively([e.DrainNode(node=3, incarnation=1, is_draining=True)])
     assert routing.nodes_in("r3", "kafka") == ()
     assert Node(name="5").services.routing.nodes_in("r1", "kafka") == ()

@@ -62,7 +62,7 @@ def test_followers_are_waited_for_while_they_are_live() -> None:
     others.late.discard(1)
     node.runtime.advance(300)
     assert not job.is_done
-    node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([FenceNode(node=3, incarnation=1)])
     node.runtime.advance(300)
     topic = job.result()
     assert others.asked == dict.fromkeys((1, 3), (topic.topic_id, 0))
@@ -88,7 +88,7 @@ def test_a_node_answers_whether_it_serves_what_it_leads() -> None:
 
 def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     node = three_nodes(leader=3)
-    node.services.metadata.change_alone([registered(1, 2)])
+    node.services.metadata.change_exclusively([registered(1, 2)])
     Others(node, 3)
     job = node.spawn(node.services.topic_leaders.wait(TOPIC))
     assert not job.is_done

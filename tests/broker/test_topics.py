@@ -223,7 +223,7 @@ def test_everything_kept_of_a_topic_goes_with_it(node: Node) -> None:
     for each in (node, node.restarted()):
         services = each.services
         assert each.offsets.committed("g", "a", 0) is None
-        assert each.offsets.of_group("g").keys() == {("b", 0)}
+        assert each.offsets.group_offsets("g").keys() == {("b", 0)}
         assert each.run(services.streams.snapshot("a", b"k")) is None
         assert each.run(services.streams.version("a", b"k")) == 0
         assert each.groups.find("g").generation == generation + 1

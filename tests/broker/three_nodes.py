@@ -50,7 +50,7 @@ def three_nodes(
     node = Node(name=name, stop_node=stop_node, member_removed=member_removed)
     commits_alone(node)
     node.create(TOPIC, partitions)
-    node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])
+    node.services.metadata.change_exclusively([registered(number) for number in (1, 2, 3)])
     coordinate(node)
     for number in range(partitions):
         assign(node, leader, number)
@@ -77,7 +77,7 @@ def commits_alone(node: Node) -> None:
 def coordinate(node: Node) -> None:
     topic_id = uuid.UUID(int=7).hex
     created = placed(*((1, 2, 3),) * SHARDS, topic=STATE_TOPIC, topic_id=topic_id, settings=STATE_SETTINGS)
-    node.services.metadata.change_alone([created])
+    node.services.metadata.change_exclusively([created])
     assert not node.run(node.services.reconciler.apply_metadata())
     node.runtime.settle()
 
@@ -90,5 +90,5 @@ def assign(node: Node, leader: int | None, number: int = 0) -> None:
         replicas=(3, 1, 2), in_sync=(3, 2), leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch
     )
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
-    node.services.metadata.change_alone([e.AssignPartition(topic=TOPIC, partition=number, after=after, **epochs)])
+    node.services.metadata.change_exclusively([e.AssignPartition(topic=TOPIC, partition=number, after=after, **epochs)])
     assert not node.run(node.services.reconciler.apply_metadata())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from braidlog.wire.contract import NEED_DATA
-from braidlog.wire.kafka.connection import ALL, Request, Served, ServerConnection, versions_told
+from braidlog.wire.kafka.connection import ALL, Request, Served, ServerConnection, advertised_versions
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import transactions as t
@@ -82,7 +82,7 @@ class Broker:
     def _answer(self, request: Request) -> Answer:
         self.said.append(request)
         if isinstance(request.message, c.ApiVersionsRequest):
-            return c.ApiVersionsResponse(api_keys=versions_told(self.served))
+            return c.ApiVersionsResponse(api_keys=advertised_versions(self.served))
         step = self.script[type(request.message)]
         if isinstance(step, list):
             return step.pop(0) if len(step) > 1 else step[0]

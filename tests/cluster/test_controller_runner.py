@@ -13,17 +13,24 @@ from tests.simulation.etcd import Fate, ModelClient
 from braidlog.cluster.controller_runner import NodeController, Views
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.etcd_store import EtcdStore
-from braidlog.cluster.etcd.leases import LeaseMessage, Leases
+from braidlog.cluster.etcd.leases import LeaseMessage, LeaseMonitor
 from braidlog.cluster.etcd.presence import Life as Held
 from braidlog.cluster.etcd.presence import Presence
 from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata import proposals
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
-from braidlog.cluster.registration import FENCED_AGAIN_SECONDS, START_IDS_MAX, Description, Registrar, StartFile, Starts
+from braidlog.cluster.registration import (
+    FENCED_AGAIN_SECONDS,
+    START_IDS_MAX,
+    NodeDescription,
+    Registrar,
+    StartFile,
+    StartRecord,
+)
 from braidlog.model.errors import BrokerError
-from braidlog.replication.assignment import SetChange
-from braidlog.replication.control.controller import CALM_MS, STAGGER_MS
+from braidlog.replication.assignment import InSyncSetChange
+from braidlog.replication.control.controller import PREFERRED_LEADER_DELAY_MS, STAGGER_MS
 from braidlog.replication.control.swim import LeaseExpired, MetadataSilent, MetadataTick, Verdict
 from braidlog.testing.disk import SimulatedDisk
 
@@ -53,18 +60,18 @@ class Node:
             self.metadata,
             self.runtime,
             StartFile(self.disk, FOLDER),
-            Description(number=number, **fields),  # type: ignore[arg-type]
+            NodeDescription(number=number, **fields),  # type: ignore[arg-type]
             new_id=lambda: f"start {next(IDS)}",
         )
         self.controller = NodeController(number, self.metadata, self.runtime, lambda work, _: self.runtime.spawn(work))
-        self.metadata.listeners.append(self.controller.applied)
+        self.metadata.listeners.append(self.controller.on_metadata_change)
         self.runtime.spawn(self.controller.run())
 
     def register(self, **fields: object) -> int:
         return self.cluster.run(self.registrar.register(**fields))  # type: ignore[arg-type, return-value]
 
     @property
-    def starts(self) -> Starts:
+    def starts(self) -> StartRecord:
         return StartFile(self.disk, FOLDER).load()
 
 
@@ -86,14 +93,14 @@ def accuse(nodes: list[Node], dead: int) -> None:
         member = node.metadata.image.cluster.member(dead)
         assert member is not None
         if node.number != dead:
-            node.controller.accused(Verdict(dead, member.registered.incarnation, "silent"))
+            node.controller.on_verdict(Verdict(dead, member.registered.incarnation, "silent"))
 
 
 def test_a_node_is_registered_under_the_number_of_its_entry() -> None:
     cluster = Cluster()
     nodes = three(cluster)
     assert [node.registrar.incarnation for node in nodes] == [1, 2, 3]
-    assert nodes[0].starts == Starts(remembers=1)
+    assert nodes[0].starts == StartRecord(remembers=1)
     assert nodes[2].metadata.image.cluster.incarnations() == ((1, 1), (2, 2), (3, 3))
 
 
@@ -151,7 +158,7 @@ def test_a_copy_of_a_folder_counts_for_nothing() -> None:
     incarnation = Node(cluster, 3, nodes[2].disk).register()
     known = nodes[0].metadata.image.assignment("t", 0)
     assert (known.in_sync, known.torn) == ((1, 2), ())
-    back = SetChange(3, True, incarnation, known.leader_epoch, known.partition_epoch)
+    back = InSyncSetChange(3, True, incarnation, known.leader_epoch, known.partition_epoch)
     cluster.run(nodes[0].metadata.change(lambda _: [e.ChangeSet(topic="t", partition=0, change=back)]))
     Node(cluster, 3, copy).register()
     assert nodes[0].metadata.image.assignment("t", 0).torn == (3,)
@@ -161,7 +168,7 @@ def test_a_clean_stop_is_told_once() -> None:
     cluster = Cluster()
     nodes = three(cluster)
     cluster.run(nodes[2].registrar.stopped_cleanly())
-    assert nodes[2].starts == Starts(remembers=3, stopped_cleanly=True)
+    assert nodes[2].starts == StartRecord(remembers=3, stopped_cleanly=True)
     again = Node(cluster, 3, nodes[2].disk)
     again.register()
     member = again.metadata.image.cluster.member(3)
@@ -173,7 +180,7 @@ def test_a_clean_stop_is_told_once() -> None:
     assert not member.registered.life.stopped_cleanly
     never = Node(cluster, 5)
     cluster.run(never.registrar.stopped_cleanly())
-    assert never.starts == Starts(), "who was never registered promises nothing"
+    assert never.starts == StartRecord(), "who was never registered promises nothing"
 
 
 def test_a_number_belongs_to_one_name() -> None:
@@ -241,7 +248,7 @@ def test_a_node_that_drains_leads_nothing_and_stays_in_sync() -> None:
     assert led(nodes[2]) == [1, 3]
     assert image.assignment("t", 1).in_sync == (2, 3, 1)
     cluster.run(proposals.drain(nodes[0].metadata, 2, is_draining=False))
-    cluster.runtime.advance(CALM_MS + 1_000)
+    cluster.runtime.advance(PREFERRED_LEADER_DELAY_MS + 1_000)
     assert led(nodes[2]) == [1, 2], "preferred leaders return when it is calm"
     with pytest.raises(BrokerError, match="unknown node 9"):
         cluster.run(proposals.drain(nodes[0].metadata, 9))
@@ -291,13 +298,13 @@ def test_a_lease_that_is_gone_costs_leaderships() -> None:
         cluster.runtime.spawn(there.keep_registered())
         present.append(there)
     observer = nodes[2]
-    leases = Leases(
+    leases = LeaseMonitor(
         observer.client,
         cluster.runtime,
         keys,
         lambda: observer.metadata.image.cluster,
         told.append,
-        observer.controller.lost_lease,
+        observer.controller.on_lease_lost,
     )
     cluster.runtime.spawn(leases.run())
     cluster.runtime.advance(5_000)
@@ -314,12 +321,12 @@ def test_a_lease_that_is_gone_costs_leaderships() -> None:
 
 
 def test_the_starts_that_a_folder_remembers_are_bounded() -> None:
-    starts = Starts()
+    starts = StartRecord()
     for number in range(START_IDS_MAX + 5):
-        starts = starts.asking(str(number))
+        starts = starts.with_start_id(str(number))
     assert len(starts.start_ids) == START_IDS_MAX
     assert starts.start_ids[-1] == str(START_IDS_MAX + 4)
-    assert msgspec.json.decode(msgspec.json.encode(starts), type=Starts) == starts
+    assert msgspec.json.decode(msgspec.json.encode(starts), type=StartRecord) == starts
 
 
 def test_fifty_nodes_that_start_together_all_start() -> None:
@@ -381,7 +388,7 @@ def test_leases_that_a_node_was_too_late_to_look_at_are_not_lost() -> None:
     cluster = Cluster()
     node = three(cluster)[0]
     told: list[LeaseMessage] = []
-    leases = Leases(
+    leases = LeaseMonitor(
         node.client, node.runtime, Keys(PREFIX), lambda: node.metadata.image.cluster, told.append, lambda _: None
     )
     node.client._seconds = lambda: 2.0

@@ -17,7 +17,7 @@ from tests.sampling import FULL
 from braidlog.cluster.metadata.events import DeleteTopic, Event
 from braidlog.cluster.metadata.local_store import LocalStore
 from braidlog.cluster.metadata.metadata_store import Conflict, Decide
-from braidlog.cluster.reconciliation import Action, Remember
+from braidlog.cluster.reconciliation import Action, RecordFolderCreated
 from braidlog.partition.internal.internal_topic import InternalTopic
 from braidlog.partition.reconciler import Reconciler
 from braidlog.storage.embedded_log import Log
@@ -130,7 +130,7 @@ def test_a_folder_that_nobody_noted_is_found(monkeypatch: pytest.MonkeyPatch) ->
     carry_out = Reconciler._carry_out
 
     async def forgetful(self: Reconciler, action: Action) -> None:
-        if not isinstance(action, Remember):
+        if not isinstance(action, RecordFolderCreated):
             await carry_out(self, action)
 
     assert found(monkeypatch, Reconciler, "_carry_out", forgetful)

@@ -9,7 +9,7 @@ from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata.image import Image
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange
 from braidlog.replication.control.incarnation import Life
 
 
@@ -39,7 +39,7 @@ def first() -> Image:
 
 
 def change(node: int = 3, *, joins: bool = True, partition_epoch: int = 0) -> e.ChangeSet:
-    return e.ChangeSet(topic="t", partition=0, change=SetChange(node, joins, 1, 1, partition_epoch))
+    return e.ChangeSet(topic="t", partition=0, change=InSyncSetChange(node, joins, 1, 1, partition_epoch))
 
 
 @pytest.mark.parametrize(
@@ -202,4 +202,4 @@ def test_the_answers_of_a_node_that_left_in_order_are_waited_for() -> None:
     for event in (*left, e.FenceNode(node=3, incarnation=1)):
         image.check(event)
         image.apply(event)
-    assert image.cluster.answering() == {1, 2}
+    assert image.cluster.responding_nodes() == {1, 2}

@@ -40,7 +40,7 @@ METADATA_BUGS: dict[int, RuleBug] = {
     ),
     40: RuleBug(
         "events applied twice after a watch resumes",
-        ((etcd_store, "is_taken", lambda seq, head: False),),
+        ((etcd_store, "is_applied", lambda seq, head: False),),
         test_etcd_store.test_an_entry_that_comes_again_is_taken_once,
     ),
     41: RuleBug(

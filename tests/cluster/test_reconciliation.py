@@ -10,17 +10,17 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.topic_state import Topic, held_alone
 from braidlog.cluster.reconciliation import (
     Action,
+    AddReplicas,
     Close,
-    Describe,
+    CreateFolder,
     Follow,
-    Hold,
     Lead,
-    Make,
     Open,
     Quarantined,
-    Release,
-    Remember,
+    RecordFolderCreated,
     Remove,
+    RemoveReplicas,
+    UpdateFolder,
     reconcile,
 )
 from braidlog.model.settings import TopicSettings
@@ -38,40 +38,45 @@ TOPIC = Topic(
 )
 ALTERED = msgspec.structs.replace(TOPIC, settings=TopicSettings(retention_ms=7))
 GROWN = msgspec.structs.replace(TOPIC, assignments=TOPIC.assignments * 2)
-FOLLOWED = TOPIC.changed(0, lambda known: known.led_by(9))
-LED = FOLLOWED.changed(0, lambda known: known.led_by(0))
+FOLLOWED = TOPIC.changed(0, lambda known: known.with_leader(9))
+LED = FOLLOWED.changed(0, lambda known: known.with_leader(0))
 NEWER = msgspec.structs.replace(TOPIC, topic_id="02")
 MADE = {"01": {"0": 1}}
 CLUSTERED = msgspec.structs.replace(TOPIC, holder="")
-MOVED = CLUSTERED.changed(0, lambda known: known.changed(replicas=(8, 9)))
+MOVED = CLUSTERED.changed(0, lambda known: known.with_changes(replicas=(8, 9)))
 WITHOUT = msgspec.structs.replace(META, absent=(0,))
 THERE, NEVER_MADE, GONE = Image({"a": TOPIC}, made=MADE), Image({"a": TOPIC}), Image({}, {"01": 5})
 
 CASES: list[tuple[Image, Sequence[TopicMeta], Mapping[str, Topic], list[Action]]] = [
     (THERE, [META], {"a": TOPIC}, []),
     (THERE, [META], {}, [Open(TOPIC, None)]),
-    (NEVER_MADE, [], {}, [Make(TOPIC), Remember(TOPIC), Open(TOPIC, None)]),
-    (NEVER_MADE, [META], {}, [Remember(TOPIC), Open(TOPIC, None)]),
+    (NEVER_MADE, [], {}, [CreateFolder(TOPIC), RecordFolderCreated(TOPIC), Open(TOPIC, None)]),
+    (NEVER_MADE, [META], {}, [RecordFolderCreated(TOPIC), Open(TOPIC, None)]),
     (THERE, [], {}, [Open(TOPIC, None)]),
     (GONE, [META], {"a": TOPIC}, [Close(TOPIC), Remove(META)]),
     (GONE, [META], {}, [Remove(META)]),
     (GONE, [], {}, []),
     (Image(), [META], {}, [Quarantined(META)]),
-    (Image({"a": ALTERED}, made=MADE), [META], {"a": TOPIC}, [Describe(ALTERED, META, 1), Open(ALTERED, TOPIC)]),
-    (Image({"a": GROWN}, made=MADE), [META], {}, [Describe(GROWN, META, 1), Remember(GROWN), Open(GROWN, None)]),
+    (Image({"a": ALTERED}, made=MADE), [META], {"a": TOPIC}, [UpdateFolder(ALTERED, META, 1), Open(ALTERED, TOPIC)]),
+    (
+        Image({"a": GROWN}, made=MADE),
+        [META],
+        {},
+        [UpdateFolder(GROWN, META, 1), RecordFolderCreated(GROWN), Open(GROWN, None)],
+    ),
     (Image({"a": GROWN}, made=MADE), [], {}, [Open(GROWN, None)]),
     (Image({"a": FOLLOWED}, made=MADE), [META], {"a": TOPIC}, [Open(FOLLOWED, TOPIC), Follow(FOLLOWED, 0)]),
     (Image({"a": LED}, made=MADE), [META], {"a": FOLLOWED}, [Open(LED, FOLLOWED), Lead(LED, 0, 3)]),
-    (Image({"a": MOVED}, made=MADE), [META], {"a": CLUSTERED}, [Open(MOVED, CLUSTERED), Release(MOVED, (0,))]),
-    (Image({"a": MOVED}, made=MADE), [META], {}, [Open(MOVED, None), Release(MOVED, (0,))]),
+    (Image({"a": MOVED}, made=MADE), [META], {"a": CLUSTERED}, [Open(MOVED, CLUSTERED), RemoveReplicas(MOVED, (0,))]),
+    (Image({"a": MOVED}, made=MADE), [META], {}, [Open(MOVED, None), RemoveReplicas(MOVED, (0,))]),
     (Image({"a": MOVED}, made=MADE), [WITHOUT], {}, [Open(MOVED, None)]),
-    (Image({"a": MOVED}), [], {}, [Make(MOVED, (0,)), Remember(MOVED), Open(MOVED, None)]),
-    (Image({"a": CLUSTERED}, made=MADE), [WITHOUT], {}, [Hold(CLUSTERED, (0,)), Open(CLUSTERED, None)]),
+    (Image({"a": MOVED}), [], {}, [CreateFolder(MOVED, (0,)), RecordFolderCreated(MOVED), Open(MOVED, None)]),
+    (Image({"a": CLUSTERED}, made=MADE), [WITHOUT], {}, [AddReplicas(CLUSTERED, (0,)), Open(CLUSTERED, None)]),
     (
         Image({"a": NEWER}, {"01": 5}),
         [META],
         {"a": TOPIC},
-        [Close(TOPIC), Remove(META), Make(NEWER), Remember(NEWER), Open(NEWER, None)],
+        [Close(TOPIC), Remove(META), CreateFolder(NEWER), RecordFolderCreated(NEWER), Open(NEWER, None)],
     ),
 ]
 """A topic that was made and has no folder is opened all the same: whoever asks for it is told."""

@@ -10,9 +10,9 @@ from tests.cluster.topics import placed
 from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.replica_placement import place
-from braidlog.cluster.system_topic_replicas import MOVED_AT_ONCE, lacking, left_by
+from braidlog.cluster.system_topic_replicas import MOVES_PER_ENTRY_MAX, missing_replicas, removals_of_node
 from braidlog.kv.replicated.slots import KEY_LOGS, LOG_TOPIC, placements
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange
 from braidlog.replication.control.reassignment import finish, reassign
 
 NAME, PARTITIONS = "__own", 4
@@ -44,7 +44,7 @@ def catch_up(image: Image, name: str = NAME, incarnation: int = 1) -> None:
     for number, known in enumerate(topic.assignments):
         for node in known.adding:
             now = image.assignment(name, number)
-            change = SetChange(node, True, incarnation, now.leader_epoch, now.partition_epoch)
+            change = InSyncSetChange(node, True, incarnation, now.leader_epoch, now.partition_epoch)
             write(image, [e.ChangeSet(topic=name, partition=number, change=change)])
         now = image.assignment(name, number)
         after = finish(now, image.cluster.nodes(), topic.min_in_sync)
@@ -53,24 +53,24 @@ def catch_up(image: Image, name: str = NAME, incarnation: int = 1) -> None:
 
 def test_a_topic_gets_the_replicas_that_it_lacked_and_then_needs_two_in_sync() -> None:
     image = cluster(nodes=3)
-    write(image, lacking(image, NAME, "1"))
-    assert lacking(image, NAME, "1") == [], "they are on their way"
+    write(image, missing_replicas(image, NAME, "1"))
+    assert missing_replicas(image, NAME, "1") == [], "they are on their way"
     catch_up(image)
     topic = image.topics[NAME]
     assert [sorted(each.replicas) for each in topic.assignments] == [[1, 2, 3]] * PARTITIONS
     assert {each.replicas[0] for each in topic.assignments} == {1, 2, 3}, "each is to lead some of it"
     assert topic.min_in_sync == 1
-    write(image, lacking(image, NAME, "1"))
+    write(image, missing_replicas(image, NAME, "1"))
     assert image.topics[NAME].min_in_sync == 2
-    assert lacking(image, NAME, "1") == []
+    assert missing_replicas(image, NAME, "1") == []
 
 
 def test_nothing_is_lacking_where_there_is_nobody_else() -> None:
     image = cluster(nodes=1)
-    assert lacking(image, NAME, "1") == []
-    assert lacking(image, "__other", "1") == []
+    assert missing_replicas(image, NAME, "1") == []
+    assert missing_replicas(image, "__other", "1") == []
     image = cluster(nodes=4, replicas=(1, 2, 3))
-    assert lacking(image, NAME, "1") == [], "three are enough"
+    assert missing_replicas(image, NAME, "1") == [], "three are enough"
 
 
 def test_a_node_that_is_gone_leaves_them_with_its_removal() -> None:
@@ -78,16 +78,16 @@ def test_a_node_that_is_gone_leaves_them_with_its_removal() -> None:
     write(image, [e.FenceNode(node=3, incarnation=1)])
     for number in range(PARTITIONS):
         known = image.assignment(NAME, number)
-        change = SetChange(3, False, 1, known.leader_epoch, known.partition_epoch)
+        change = InSyncSetChange(3, False, 1, known.leader_epoch, known.partition_epoch)
         write(image, [e.ChangeSet(topic=NAME, partition=number, change=change)])
-    write(image, [*left_by(image, 3), e.RemoveNode(node_id="3")])
+    write(image, [*removals_of_node(image, 3), e.RemoveNode(node_id="3")])
     assert [each.replicas for each in image.topics[NAME].assignments] == [(1, 2)] * PARTITIONS
 
 
 def test_the_only_copy_is_not_left_behind() -> None:
     image = cluster(nodes=3, replicas=(3,))
     write(image, [e.FenceNode(node=3, incarnation=1)])
-    assert left_by(image, 3) == []
+    assert removals_of_node(image, 3) == []
 
 
 def key_logs(image: Image) -> list[tuple[int, ...]]:
@@ -95,7 +95,7 @@ def key_logs(image: Image) -> list[tuple[int, ...]]:
 
 
 def settle(image: Image) -> None:
-    while events := lacking(image, LOG_TOPIC, "1"):
+    while events := missing_replicas(image, LOG_TOPIC, "1"):
         write(image, events)
         catch_up(image, LOG_TOPIC)
 
@@ -120,15 +120,17 @@ def test_logs_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
     write(image, [e.FenceNode(node=4, incarnation=1)])
     for number, replicas in enumerate(before):
         known = image.assignment(LOG_TOPIC, number)
-        change = SetChange(4, False, 1, known.leader_epoch, known.partition_epoch)
+        change = InSyncSetChange(4, False, 1, known.leader_epoch, known.partition_epoch)
         if known.leader == 4:
-            after = known.led_by(replicas[1])
+            after = known.with_leader(replicas[1])
             write(image, [e.AssignPartition(topic=LOG_TOPIC, partition=number, after=after, **epochs(known))])
-            change = SetChange(4, False, 1, after.leader_epoch, image.assignment(LOG_TOPIC, number).partition_epoch)
+            change = InSyncSetChange(
+                4, False, 1, after.leader_epoch, image.assignment(LOG_TOPIC, number).partition_epoch
+            )
         if 4 in replicas:
             write(image, [e.ChangeSet(topic=LOG_TOPIC, partition=number, change=change)])
-    assert lacking(image, LOG_TOPIC, "1") == []
-    write(image, [*left_by(image, 4), e.RemoveNode(node_id="4")])
+    assert missing_replicas(image, LOG_TOPIC, "1") == []
+    write(image, [*removals_of_node(image, 4), e.RemoveNode(node_id="4")])
     settle(image)
     assert key_logs(image) == placements(KEY_LOGS, (1, 2, 3), 3)
     assert before != key_logs(image)
@@ -146,24 +148,24 @@ def test_a_topic_of_users_is_completed_to_its_factor_when_a_node_is_back() -> No
     topic = image.topics[USERS]
     assert all(map(topic.lacks_replicas, topic.assignments))
     write(image, [e.FenceNode(node=3, incarnation=1)])
-    assert lacking(image, USERS, "1") == [], "no live node is left for it"
+    assert missing_replicas(image, USERS, "1") == [], "no live node is left for it"
     write(image, [registered(3, 2)])
-    write(image, lacking(image, USERS, "1"))
+    write(image, missing_replicas(image, USERS, "1"))
     topic = image.topics[USERS]
     assert [(each.replicas, each.adding) for each in topic.assignments] == [((2, 1, 3), (3,))] * PARTITIONS
     assert all(map(topic.lacks_replicas, topic.assignments)), "what is being added is not there yet"
-    assert lacking(image, USERS, "1") == []
+    assert missing_replicas(image, USERS, "1") == []
     catch_up(image, USERS, incarnation=2)
     topic = image.topics[USERS]
     assert replicas_of(image) == [(2, 1, 3)] * PARTITIONS
     assert not any(map(topic.lacks_replicas, topic.assignments))
     assert (topic.replication_factor, topic.min_in_sync) == (3, 2)
-    assert lacking(image, USERS, "1") == []
+    assert missing_replicas(image, USERS, "1") == []
 
 
 def test_a_topic_without_a_factor_keeps_the_replicas_that_it_has() -> None:
     image = cluster(3, (1, 2), USERS)
-    assert lacking(image, USERS, "1") == []
+    assert missing_replicas(image, USERS, "1") == []
     assert not any(map(image.topics[USERS].lacks_replicas, image.topics[USERS].assignments))
 
 
@@ -186,9 +188,9 @@ def test_the_factor_follows_an_administrators_moves() -> None:
 
 
 def test_many_partitions_are_completed_in_portions() -> None:
-    image = cluster(3, (1, 2), USERS, partitions=MOVED_AT_ONCE + 1, factor=3)
-    write(image, lacking(image, USERS, "1"))
+    image = cluster(3, (1, 2), USERS, partitions=MOVES_PER_ENTRY_MAX + 1, factor=3)
+    write(image, missing_replicas(image, USERS, "1"))
     catch_up(image, USERS)
-    assert Counter(map(len, replicas_of(image))) == {3: MOVED_AT_ONCE, 2: 1}
-    write(image, lacking(image, USERS, "1"))
-    assert Counter(map(len, replicas_of(image))) == {3: MOVED_AT_ONCE + 1}
+    assert Counter(map(len, replicas_of(image))) == {3: MOVES_PER_ENTRY_MAX, 2: 1}
+    write(image, missing_replicas(image, USERS, "1"))
+    assert Counter(map(len, replicas_of(image))) == {3: MOVES_PER_ENTRY_MAX + 1}

@@ -36,10 +36,10 @@ from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoParti
 from braidlog.cluster.etcd.etcd_store import EtcdStore
 from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.metadata.events import FenceNode
-from braidlog.coordinator.shards import place_of
+from braidlog.coordinator.shards import shard_for_name
 from braidlog.coordinator.snapshot_store import Snapshot, StreamName
 from braidlog.coordinator.transactions.markers import Failures
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stage_ids import stage_name
 from braidlog.partition.hosted_log import Role
@@ -237,7 +237,7 @@ def test_a_node_is_ready_when_the_others_know_of_it(
         asked.append(unaware(gossip, members))
         return asked[-1]
 
-    monkeypatch.setattr(GossipThread, "unaware", noted)
+    monkeypatch.setattr(GossipThread, "unconfirmed_nodes", noted)
 
     async def scene() -> None:
         nodes = ThreeNodes(tmp_path, etcd.url, "known")
@@ -305,25 +305,25 @@ def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd:
     """A transaction, and a batch of a sink, whose coordinator dies between the decision and the first marker; and a snapshot
     of an event stream that another node gave it to keep."""
 
-    async def open_one(nodes: ThreeNodes, kept: Coordinator, name: str) -> Producing:
+    async def open_one(nodes: ThreeNodes, kept: Coordinator, name: str) -> ProducerIdentity:
         txn = await kept.transactions.begin_producer(name)
         await kept.transactions.add_partitions(name, txn.producer_id, txn.epoch, [("a", 0)])
         batch = batch_of(name.encode(), producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         append = nodes.services(await nodes.leader()).append
         await append.append("a", 0, batch, acks=Acks.ALL, timeout_ms=60_000, transactional_id=name)
-        return Producing(name, txn.producer_id, txn.epoch)
+        return ProducerIdentity(name, txn.producer_id, txn.epoch)
 
     async def scene() -> None:
         async with three_nodes(tmp_path, etcd, "decided") as nodes:
             await nodes.create("a")
             first, kept = await coordinator(nodes, "t")
-            sinks = [f"s{number}" for number in range(100) if place_of(f"s{number}") == place_of("t")]
+            sinks = [f"s{number}" for number in range(100) if shard_for_name(f"s{number}") == shard_for_name("t")]
             producing = await open_one(nodes, kept, "t")
             stage = await open_one(nodes, kept, stage_name(sinks[0], 0, "0-0"))
             services = nodes.services(first)
             topic_id = services.hosting.meta("a").topic_id
             streams = (StreamName("a", topic_id, (b"%d" % number).hex()) for number in range(1000))
-            stream = next(each for each in streams if place_of(each.counted_as) == place_of("t"))
+            stream = next(each for each in streams if shard_for_name(each.counted_as) == shard_for_name("t"))
             await nodes.services(first % 3 + 1).stream_snapshots.save(stream, Snapshot(0, b"kept"))
             services.markers.write = refuse  # type: ignore[method-assign]
             for decision in (
@@ -455,7 +455,7 @@ def test_a_group_goes_on_when_the_node_that_coordinates_it_is_killed(cluster: Cl
         group = admin.describe_consumer_groups(["g"])["g"].result(SECONDS_MAX)
         killed = group.coordinator.id
         shards = admin.list_topics("__consumer_offsets", SECONDS_MAX).topics["__consumer_offsets"].partitions
-        assert shards[place_of("g")].leader == killed
+        assert shards[shard_for_name("g")].leader == killed
         assert all(set(each.replicas) == set(NODES) for each in shards.values())
         cluster[killed].kill()
         poll_until(lambda: all(each.commit() for each in members))

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 
 LIMIT = 12
 
 
 def one_by_one(pieces: list[bytes]) -> list[bytes | str]:
-    inbox, lines = Inbox(), list[bytes | str]()
+    inbox, lines = ReceiveBuffer(), list[bytes | str]()
     for piece in pieces:
         inbox.feed(piece)
         try:
@@ -23,7 +23,7 @@ def one_by_one(pieces: list[bytes]) -> list[bytes | str]:
 
 
 def many_at_once(pieces: list[bytes]) -> list[bytes | str]:
-    inbox, lines = Inbox(), list[bytes | str]()
+    inbox, lines = ReceiveBuffer(), list[bytes | str]()
     for piece in pieces:
         inbox.feed(piece)
         try:
@@ -47,7 +47,7 @@ def test_the_limit_is_the_same(size: int) -> None:
 
 
 def test_lines_longer_than_a_window_and_many_windows() -> None:
-    inbox = Inbox()
+    inbox = ReceiveBuffer()
     lines = [b"x" * 200_000, b"", *[b"%d" % at for at in range(50_000)]]
     inbox.feed(b"\n".join(lines) + b"\nrest")
     found: list[bytes] = []

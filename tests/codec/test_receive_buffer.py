@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from braidlog.codec import receive_buffer as module
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 
 LOOKS = {
     "nothing": lambda _: None,
@@ -17,7 +17,7 @@ LOOKS = {
     "u32": lambda inbox: inbox.peek_u32(),
     "peek": lambda inbox: inbox.peek(9, at=3),
     "window": lambda inbox: inbox.window(),
-    "settle": lambda inbox: inbox.settle(),
+    "as_bytes": lambda inbox: inbox.as_bytes(),
     "line": lambda inbox: inbox.take_line(0) if not len(inbox) else None,
 }
 """What whoever reads headers does between two reads."""
@@ -49,7 +49,7 @@ def test_frames_come_out_as_they_went_in(
         patch.setattr(module, "LARGE_BYTES", 20)
         patch.setattr(module, "_PART_BYTES_MIN", 7)
         patch.setattr(module, "_COMPACT_BYTES", 16)
-        inbox, taken, fed = Inbox(), [], 0
+        inbox, taken, fed = ReceiveBuffer(), [], 0
         for number, read in enumerate(reads):
             inbox.feed(read if number % 2 else memoryview(read))
             fed += len(read)
@@ -68,7 +68,7 @@ def test_frames_come_out_as_they_went_in(
 def test_a_large_frame_between_small_ones(step: int) -> None:
     payloads = [b"a", bytes(range(256)) * 4000, b"b" * 70_000, b"", b"c" * 65_536, b"d"]
     stream = b"".join(map(framed, payloads))
-    inbox, taken = Inbox(), []
+    inbox, taken = ReceiveBuffer(), []
     for at in range(0, len(stream), step):
         inbox.feed(stream[at : at + step])
         while (frame := inbox.take_frame(2_000_000)) is not None:
@@ -82,7 +82,7 @@ def held_memory(inbox: Any) -> int:
 
 def test_a_frame_that_comes_byte_by_byte_costs_its_bytes() -> None:
     """The list of what came is not a way to make a few bytes cost a lot."""
-    inbox, size = Inbox(), 200_000
+    inbox, size = ReceiveBuffer(), 200_000
     inbox.feed((1_000_000).to_bytes(4))
     for at in range(size):
         inbox.feed(b"x")
@@ -93,7 +93,7 @@ def test_a_frame_that_comes_byte_by_byte_costs_its_bytes() -> None:
 
 
 def test_reads_of_a_large_frame_are_kept_as_they_came() -> None:
-    inbox, read = Inbox(), bytes(256_000)
+    inbox, read = ReceiveBuffer(), bytes(256_000)
     inbox.feed(framed(bytes(1_000_000))[:256_000])
     assert inbox.take_frame(2_000_000) is None
     inbox.feed(read)
@@ -103,7 +103,7 @@ def test_reads_of_a_large_frame_are_kept_as_they_came() -> None:
 def test_reads_that_come_before_anything_is_taken() -> None:
     payloads = [bytes([number]) * (90_000 + number) for number in range(5)]
     stream = b"".join(map(framed, payloads))
-    inbox = Inbox()
+    inbox = ReceiveBuffer()
     inbox.feed(stream[:50_000])
     assert inbox.take_frame(100_000) is None
     for at in range(50_000, len(stream), 20_000):

@@ -18,9 +18,10 @@ from braidlog.codec.columns import records_to_arrow as columns
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def load_plain(name: str, folder: str = "codec") -> ModuleType:
-    source = Path(varint.__file__).parents[1] / folder / f"{name}.py"
-    loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
+def load_plain(path: str) -> ModuleType:
+    """A compiled module's source, run as plain Python under another name."""
+    source = Path(varint.__file__).parents[1] / f"{path}.py"
+    loader = SourceFileLoader(f"braidlog_{source.stem}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
@@ -37,7 +38,7 @@ def twin_of(records: ModuleType, arrow: ModuleType) -> SimpleNamespace:
     )
 
 
-PLAIN = twin_of(load_plain("kernel"), load_plain("columns"))
+PLAIN = twin_of(load_plain("codec/batch/kernel"), load_plain("codec/columns/records_to_arrow"))
 COMPILED = twin_of(kernel, columns)
 
 

@@ -25,8 +25,8 @@ from braidlog import kv
 from braidlog.console.cluster_view import merged, others_of
 from braidlog.console.node_client import NodeError
 from braidlog.console.rendering import UNKNOWN
-from braidlog.coordinator.shards import place_of
-from braidlog.model.reporting.health_checks import findings
+from braidlog.coordinator.shards import shard_for_name
+from braidlog.model.reporting.health_checks import health_checks
 from braidlog.model.reporting.node_report import (
     FENCED,
     GroupReport,
@@ -34,7 +34,7 @@ from braidlog.model.reporting.node_report import (
     NodeReport,
     PartitionReport,
     Snapshot,
-    WeakPartition,
+    UnderReplicatedPartition,
 )
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
@@ -46,7 +46,7 @@ RECORDS = 24
 SCHEMA = json.dumps({"type": "record", "name": "O", "fields": [{"name": "n", "type": "long"}]})
 PROBES = [f"probe-{number}" for number in range(24)]
 """Groups that show who coordinates what."""
-SHARDS = {place_of(name) for name in PROBES}
+SHARDS = {shard_for_name(name) for name in PROBES}
 LONELY = "lonely"
 """A topic whose one replica is on node 3."""
 
@@ -106,7 +106,7 @@ def coordinators(node: ServerProcess, numbers: Sequence[int]) -> dict[int, int]:
     """Shard → the node that coordinates the probes in it."""
     with connected(node) as client:
         told = {number: client.admin.describe_node(number).snapshot.groups for number in numbers}
-    return {place_of(each.group): number for number in numbers for each in told[number] if each.group in PROBES}
+    return {shard_for_name(each.group): number for number in numbers for each in told[number] if each.group in PROBES}
 
 
 class Visit(NamedTuple):
@@ -125,7 +125,7 @@ class Visit(NamedTuple):
         found: dict[int, str] = {}
         for number in itertools.count():
             name = f"{prefix}-{self.tag}-{number}"
-            if (owner := self.shards.get(place_of(name))) is not None:
+            if (owner := self.shards.get(shard_for_name(name))) is not None:
                 found.setdefault(owner, name)
             if len(found) == len(set(self.shards.values())):
                 return list(found.values())
@@ -170,7 +170,7 @@ def test_a_partition_is_shown_as_its_leader_has_it_and_groups_of_all_coordinator
 
 
 def test_what_nobody_reports_is_named() -> None:
-    own = report(PartitionReport("t", 0, is_led=True), weak=[WeakPartition("gone", 3, None, (3,), (3,), 1)])
+    own = report(PartitionReport("t", 0, is_led=True), weak=[UnderReplicatedPartition("gone", 3, None, (3,), (3,), 1)])
     found = merged(own, {2: NodeError("node 2 cannot be reached")})
     assert found.silent == {2: "node 2 cannot be reached"}
     assert [(each.topic, each.partition, each.fault) for each in found.partitions] == [
@@ -188,8 +188,8 @@ def test_shards_that_no_coordinator_serves_are_counted() -> None:
 
 
 def test_dead_nodes_and_weak_partitions_are_told_and_the_node_is_ready() -> None:
-    weak = [WeakPartition("t", number, None if number else 1, (1, 3), (1,), 1) for number in range(7)]
-    checks = findings(report(weak=weak, weak_left_out=3, leaderless=6))
+    weak = [UnderReplicatedPartition("t", number, None if number else 1, (1, 3), (1,), 1) for number in range(7)]
+    checks = health_checks(report(weak=weak, weak_left_out=3, leaderless=6))
     assert {each.name: each.reason for each in checks if each.name in ("nodes", "replicas")} == {
         "nodes": "1 of 3 nodes fenced: 3",
         "replicas": "under-replicated=10 leaderless=6: t/0, t/1, t/2, t/3, t/4 and 5 more",

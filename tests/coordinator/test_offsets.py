@@ -13,7 +13,7 @@ def node() -> Node:
 
 
 def offsets_of(offsets: Offsets, group: str) -> dict[tuple[str, int], int]:
-    return {place: committed.offset for place, committed in offsets.of_group(group).items()}
+    return {place: committed.offset for place, committed in offsets.group_offsets(group).items()}
 
 
 def refused(node: Node, group: str, *commits: Commit, forward_only: bool = False) -> Reason:
@@ -91,7 +91,7 @@ def test_a_commit_of_several_partitions_is_never_cut_in_two(node: Node) -> None:
         node.spawn(node.offsets.commit("g", [Commit("a", number, 5) for number in range(4)]))
         seen = set()
         for label, disk in node.disk.crash_states():
-            found = node.restarted(disk).offsets.of_group("g")
+            found = node.restarted(disk).offsets.group_offsets("g")
             assert len(found) in (0, 4), label
             seen.add(len(found))
         assert seen == {0, 4}

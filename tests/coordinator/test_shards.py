@@ -9,7 +9,7 @@ from tests.model.manual_world import ManualRuntime
 from braidlog.client.drivers.kafka.staging import coordinator_name
 from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.journal import Journal
-from braidlog.coordinator.shards import SHARDS, Shards, place_of, shard_of
+from braidlog.coordinator.shards import SHARDS, Shards, shard_for_name, shard_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
 from braidlog.model.stage_ids import stage_name
 from braidlog.testing.clock import ManualClock
@@ -202,9 +202,9 @@ def test_a_damaged_shard_is_not_served_and_others_are() -> None:
 def test_stages_are_where_their_sink_is_and_so_is_whom_its_driver_asks() -> None:
     """Else a batch would be decided by two entries."""
     for sink in ("orders", "a/b", "s"):
-        stages = {place_of(stage_name(sink, batch, f"{task}-0")) for batch in (0, 7) for task in range(20)}
-        assert stages == {place_of(sink), place_of(coordinator_name(sink))} == {shard_of(sink)}
-    assert len({place_of(f"t{number}") for number in range(200)}) == SHARDS
+        stages = {shard_for_name(stage_name(sink, batch, f"{task}-0")) for batch in (0, 7) for task in range(20)}
+        assert stages == {shard_for_name(sink), shard_for_name(coordinator_name(sink))} == {shard_of(sink)}
+    assert len({shard_for_name(f"t{number}") for number in range(200)}) == SHARDS
 
 
 @pytest.mark.parametrize("is_sole", [True, False])

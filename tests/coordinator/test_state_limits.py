@@ -12,7 +12,7 @@ from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.snapshot_store import Snapshot
 from braidlog.coordinator.state_limits import NODE, StateKind, StateLimits, StateUsage
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stage_ids import stage_name
 
@@ -67,7 +67,7 @@ def decide(node: Node, sink: str, by: str) -> None:
         begun = node.run(transactions.begin_producer(name))
         node.run(transactions.add_partitions(name, begun.producer_id, begun.epoch, [("a", 0)]))
     found = transactions.find(name)
-    node.run(node.staging.commit(sink, 1, [Producing(name, found.producer_id, found.epoch)], owner=by))
+    node.run(node.staging.commit(sink, 1, [ProducerIdentity(name, found.producer_id, found.epoch)], owner=by))
 
 
 def refusal(call: Callable[..., object], *args: object) -> BrokerError:
@@ -181,7 +181,7 @@ def test_commits_that_a_transaction_stages_are_refused_before_it_is_decided() ->
     begun = node.run(transactions.begin_producer("t"))
 
     def stage(group: str) -> None:
-        producer = Producing("t", begun.producer_id, begun.epoch)
+        producer = ProducerIdentity("t", begun.producer_id, begun.epoch)
         pending = node.pending_commits
         void(node, pending.stage(group, producer, [Commit("a", 0, 1)], guard=lambda: None, by="alice"))
 
@@ -249,7 +249,7 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
         batch = batch_of(b"x", producer=(*producer[1:], 0), transactional=True)
         node.run(services.append.append("a", 1, batch, transactional_id=name))
         staging = node.pending_commits.stage(
-            rng.choice(names), Producing(*producer), [Commit("a", 2, 5)], guard=lambda: None
+            rng.choice(names), ProducerIdentity(*producer), [Commit("a", 2, 5)], guard=lambda: None
         )
         node.run(staging)
         if rng.random() < 0.7:

@@ -108,7 +108,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def adds_up(self) -> None:
-        if hasattr(self, "world"):
+        if hasattr(self, "runtime"):
             check_figures(self.runtime.store)
 
 

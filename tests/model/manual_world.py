@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from braidlog.model.runtime.runtime import Syncable, took_too_long
+from braidlog.model.runtime.runtime import Syncable, timed_out
 from braidlog.storage.log.partition_log import PartitionLog
 from braidlog.testing.clock import ManualClock
 
@@ -161,7 +161,7 @@ class ManualRuntime:
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         if seconds <= 0:
             work.close()
-            raise took_too_long(seconds)
+            raise timed_out(seconds)
         ended = self.wakeup()
 
         async def run() -> T:
@@ -177,7 +177,7 @@ class ManualRuntime:
             if not job.is_done and job.may_end:
                 job.cancel()
         if not job.is_done or job.is_cancelled:
-            raise took_too_long(seconds)
+            raise timed_out(seconds)
         return job.result()
 
     async def blocking(self, work: Callable[[], T]) -> T:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.model.clock import BUCKETS, Seconds, added, upper_bounds
+from braidlog.model.clock import BUCKETS, DurationHistogram, added, upper_bounds
 
 
 @given(st.lists(st.floats(0, 100), max_size=50))
 def test_every_time_is_counted_below_its_bound_and_no_lower(times: list[float]) -> None:
-    seconds = Seconds()
+    seconds = DurationHistogram()
     for time in times:
         seconds.note(time)
     assert sum(seconds.counts) == len(times)
@@ -21,14 +21,14 @@ def test_every_time_is_counted_below_its_bound_and_no_lower(times: list[float]) 
 
 
 def test_what_is_too_long_for_any_bound_is_in_the_last_bucket() -> None:
-    seconds = Seconds()
+    seconds = DurationHistogram()
     seconds.note(1e9)
     assert seconds.counts[-1] == 1
     assert len(upper_bounds()) == BUCKETS - 1
 
 
 def test_two_are_added() -> None:
-    one, other = Seconds(), Seconds()
+    one, other = DurationHistogram(), DurationHistogram()
     one.note(0.001)
     other.note(0.001)
     other.note(2)

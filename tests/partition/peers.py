@@ -164,7 +164,7 @@ class Peers:
         return m.Assigned(assignment, incarnations, self.min_in_sync)
 
     def elect(self, leader: int) -> None:
-        self.assign(self.assignment.led_by(leader))
+        self.assign(self.assignment.with_leader(leader))
 
     def carry(self) -> None:
         """Let everyone work, and every message arrive, until nobody has anything to say."""

@@ -14,7 +14,7 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.produce.append import Acks
 from braidlog.replication import messages as m
-from braidlog.replication.assignment import Assignment, Node, SetChange, may_change, with_change
+from braidlog.replication.assignment import Assignment, InSyncSetChange, Node, may_change, with_change
 from braidlog.replication.control.reassignment import finish, reassign
 from braidlog.replication.ready import ProposeChange
 from braidlog.storage.log.partition_log import Appended
@@ -39,7 +39,7 @@ class Walk:
         self._nodes = {number: Node(incarnation=number) for number in NODES}
         self._versions = [self.peers.assignment]
         self._heard = dict.fromkeys(NODES, 0)
-        self._written: set[SetChange] = set()
+        self._written: set[InSyncSetChange] = set()
         self._jobs: list[tuple[bytes, Acks, Job[Appended], int]] = []
         self._waits: list[Job[None]] = []
         self._values = 0
@@ -131,7 +131,7 @@ class Walk:
         others = [number for number in self._latest.in_sync if number != self._latest.leader]
         if others:
             self._count("election")
-            self._change(self._latest.led_by(self._draw.choice(others)))
+            self._change(self._latest.with_leader(self._draw.choice(others)))
 
     def _tick(self) -> None:
         self.peers.runtime.advance(PACE_MS)

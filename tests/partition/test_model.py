@@ -39,7 +39,7 @@ BUGS = {
         property(lambda self: self._replica, ReplicaRunner.replica.fset),  # type: ignore[attr-defined]
     ),
     "a set of one is taken for an only replica": Bug(86, sole, "is_sole", _leads_its_set),
-    "waiters of steps are not told": Bug(240, sole, "counts_alone", sole.is_sole),
+    "waiters of steps are not told": Bug(240, sole, "commits_without_step", sole.is_sole),
     "it is acknowledged before the sync": Bug(1, Partition, "durable_alone", _is_not_synced),
 }
 

@@ -82,7 +82,7 @@ def test_without_flush_the_page_cache_of_all_counts() -> None:
 def test_too_few_in_sync_refuse_all_before_it_is_written() -> None:
     peers = Peers()
     peers.away = {2, 3}
-    peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1,), eligible=(2, 3)))
     assert reason_of(peers[1].append(b"x").result) is Reason.NOT_ENOUGH_REPLICAS
     assert peers[1].partition.end_offset == 0
     alone = peers[1].append(b"y", acks=Acks.LEADER)
@@ -350,7 +350,7 @@ def test_a_deleted_topic_answers_who_waits() -> None:
 def test_a_node_whose_number_was_taken_is_told() -> None:
     peers = Peers()
     peers[1].incarnation = 10
-    peers.assign(peers.assignment.changed())
+    peers.assign(peers.assignment.with_changes())
     assert peers[1].is_replaced
 
 
@@ -404,7 +404,7 @@ def test_a_node_that_registers_anew_while_its_log_is_cut_goes_on_with_what_is_le
     monkeypatch.undo()
     replica = peers[1].partition.replicated.replica
     assert (replica.log.end, replica.log.durable, peers[1].partition.end_offset) == (0, 0, 0)
-    peers.assign(peers.assignment.changed())
+    peers.assign(peers.assignment.with_changes())
     kept = peers[2].append(b"kept")
     peers.carry()
     assert kept.is_done
@@ -440,7 +440,7 @@ def test_what_comes_for_a_log_that_was_closed_meanwhile_is_dropped(monkeypatch: 
 def test_records_of_several_epochs_are_taken_epoch_by_epoch() -> None:
     peers = Peers()
     peers.away = {3}
-    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2)))
     for leader, value in ((1, b"one"), (2, b"two"), (1, b"three")):
         peers.elect(leader)
         peers[leader].append(value)

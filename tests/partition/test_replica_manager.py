@@ -214,7 +214,7 @@ class Cluster:
                         partition=partition,
                         leader_epoch=known.leader_epoch,
                         partition_epoch=known.partition_epoch,
-                        after=known.led_by(leader),
+                        after=known.with_leader(leader),
                     )
                 )
         self.write(*events)
@@ -374,7 +374,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
             partition=each.number,
             leader_epoch=known.leader_epoch,
             partition_epoch=known.partition_epoch,
-            after=known.led_by(leader),
+            after=known.with_leader(leader),
         )
         node.metadata.image.apply(event)
     node.replicas.apply_metadata()
@@ -502,7 +502,7 @@ def moved(cluster: Cluster, partition: int, **fields: object) -> e.AssignPartiti
         partition=partition,
         leader_epoch=known.leader_epoch,
         partition_epoch=known.partition_epoch,
-        after=known.changed(**fields),
+        after=known.with_changes(**fields),
     )
 
 

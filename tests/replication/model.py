@@ -41,8 +41,8 @@ from braidlog.replication.ready import (
     Done,
     ProposeChange,
     Ready,
+    ResetLogTo,
     Respond,
-    RestartAt,
     Truncate,
     Write,
 )
@@ -291,7 +291,7 @@ def _settled(runtime: Runtime, bounds: Bounds, held: object) -> Runtime:
                 isinstance(role, Follower)
                 and role.asked is None
                 and _can_answer(runtime, role.leader, host.replica)
-                and follower.may_ask(host.replica)
+                and follower.is_synced_to_end(host.replica)
             ):
                 runtime = _told(runtime, node, Tick())
     return runtime
@@ -386,7 +386,7 @@ def _persisted(records: tuple[Record, ...], ready: Ready) -> tuple[Record, ...]:
                 records = records[: batch.base] + new
             case Truncate(end):
                 records = records[:end]
-            case RestartAt(offset):
+            case ResetLogTo(offset):
                 assert offset == 0, "no log of this model begins later"
                 records = ()
     return records
@@ -678,7 +678,7 @@ def _deliver(runtime: Runtime, message: object) -> Runtime:
     raise AssertionError(message)
 
 
-def _proposed(runtime: Runtime, change: sets.SetChange) -> Runtime:
+def _proposed(runtime: Runtime, change: sets.InSyncSetChange) -> Runtime:
     known = runtime.now.assignment
     if sets.may_change(known, change, runtime.now.registered()):
         after = sets.with_change(known, change, MIN_IN_SYNC)

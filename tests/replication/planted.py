@@ -99,7 +99,9 @@ def _registered_whole_again(
     known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool
 ) -> Assignment:
     if node in known.torn and is_whole and known.leader is None:
-        healed = known.changed(torn=tuple(each for each in known.torn if each != node), in_sync=(*known.in_sync, node))
+        healed = known.with_changes(
+            torn=tuple(each for each in known.torn if each != node), in_sync=(*known.in_sync, node)
+        )
         return _was(healed, node, nodes, min_in_sync, is_whole=True)
     return _was(known, node, nodes, min_in_sync, is_whole=is_whole)
 
@@ -116,7 +118,7 @@ def _elect_anybody(known: Assignment, nodes: Registered) -> Assignment:
     if after.leader is not None:
         return after
     live = election.may_lead(nodes, known.replicas)
-    return known.led_by(live[0], in_sync=(live[0],), eligible=()) if live else after
+    return known.with_leader(live[0], in_sync=(live[0],), eligible=()) if live else after
 
 
 _elect = election.elect
@@ -129,7 +131,7 @@ def _torn_into_eligible(known: Assignment, node: int) -> Assignment:
     return msgspec.structs.replace(after, torn=known.torn, eligible=(*after.eligible, node))
 
 
-_torn_out = assignment.torn_out
+_torn_out = assignment.with_torn_replica
 
 
 def _left_without_eligible(known: Assignment, node: int, min_in_sync: int) -> Assignment:
@@ -179,7 +181,7 @@ BUGS: dict[int, Bug] = {
     4: Bug("lazy fsync", ((follower, "counted_end", _end), (leader, "counted_end", _end)), LAZY),
     5: Bug("watermark = end at opening", ((replica_state, "first_watermark", lambda log, saved: log.end),), PLAIN),
     6: Bug("read to the end", ((replica, "readable_end", _readable_on(Leader)),), PLAIN),
-    7: Bug("truncate to the watermark (KIP-101)", ((follower, "begin", _truncate_to_watermark),), CRASHES),
+    7: Bug("truncate to the watermark (KIP-101)", ((follower, "become_follower", _truncate_to_watermark),), CRASHES),
     8: Bug("no repeat of the epoch question (KIP-279)", ((follower, "_cut", _cut_without_repeat),), WEAK),
     9: Bug("late truncation answer applied", ((follower, "is_for_my_question", _takes_late(Diverging)),), PLAIN),
     10: Bug(
@@ -243,7 +245,7 @@ BUGS: dict[int, Bug] = {
     ),
     53: Bug(
         "torn node becomes eligible",
-        ((assignment, "torn_out", _torn_into_eligible), (election, "torn_out", _torn_into_eligible)),
+        ((assignment, "with_torn_replica", _torn_into_eligible), (election, "with_torn_replica", _torn_into_eligible)),
         WIPES,
     ),
     54: Bug("leader registers again in its epoch", ((election, "registered", _registered_in_epoch),), CACHED),
@@ -294,7 +296,7 @@ def _answers_at_once(of: Replica, role: Leader, message: Await) -> Stepped:
 RULE_BUGS: dict[int, RuleBug] = {
     27: RuleBug(
         "empty batch across the follower's end refused",
-        ((follower, "fitted", _fits_exactly),),
+        ((follower, "clipped_batch", _fits_exactly),),
         test_replica.test_an_empty_batch_across_our_end_is_cut_to_it,
     ),
     28: RuleBug(
@@ -334,7 +336,7 @@ RULE_BUGS: dict[int, RuleBug] = {
     ),
     72: RuleBug(
         "start inside a batch",
-        ((follower, "fitted", _fits_unless_spanning),),
+        ((follower, "clipped_batch", _fits_unless_spanning),),
         test_replica.test_a_follower_starts_anew_where_its_leader_begins,
     ),
     75: RuleBug(

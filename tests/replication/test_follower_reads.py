@@ -121,9 +121,9 @@ def test_a_follower_is_not_read_while_its_log_is_cut(monkeypatch: pytest.MonkeyP
 def test_a_follower_that_leaves_the_set_sends_its_readers_back() -> None:
     peers = written(b"x")
     waiting = ask(peers, 3, 1, wait_ms=60_000)
-    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2)))
     assert seen(waiting) is seen(ask(peers, 3)) is Reason.NOT_LEADER
-    peers.assign(peers.assignment.changed(in_sync=(1, 2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2, 3)))
     assert seen(ask(peers, 3)) == [0]
 
 
@@ -132,7 +132,7 @@ def test_a_follower_that_is_damaged_or_has_no_leader_sends_its_readers_back() ->
     peers[3].partition.step(Damaged())
     assert seen(ask(peers, 3)) is Reason.NOT_LEADER
     assert seen(ask(peers, 2)) == [0]
-    peers.assign(peers.assignment.led_by(None))
+    peers.assign(peers.assignment.with_leader(None))
     assert seen(ask(peers, 2)) is Reason.NOT_LEADER
 
 
@@ -182,13 +182,13 @@ def test_a_leader_sends_nobody_where_the_records_are_deleted() -> None:
 def test_a_leader_sends_nobody_where_it_would_wait() -> None:
     """To who is not in sync, or does not know yet that the offset is committed."""
     peers = written(b"x")
-    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2)))
     assert sent_to(ask(peers, 1, nearer=(3,))) is None
     peers.away = {3}
     peers[1].append(b"y", b"z")
     peers.carry()
     assert peers[1].partition.high_watermark == 3
-    peers.assign(peers.assignment.changed(in_sync=(1, 2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2, 3)))
     assert sent_to(ask(peers, 1, 3, nearer=(3,))) is None
     assert sent_to(ask(peers, 1, 1, nearer=(3,))) == 3
     peers.away = set()

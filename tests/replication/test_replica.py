@@ -3,7 +3,7 @@
 import pytest
 
 from braidlog.model.errors import Reason
-from braidlog.replication.assignment import Assignment, SetChange, TornEnd
+from braidlog.replication.assignment import Assignment, InSyncSetChange, TornEnd
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Append,
@@ -29,16 +29,16 @@ from braidlog.replication.messages import (
 from braidlog.replication.ready import (
     BeginEpoch,
     CheckFile,
+    DiscardAbove,
     Done,
-    DropAbove,
     Failed,
     LossPossible,
     ProposeChange,
     Ready,
     ReportLogEnd,
+    ResetLogTo,
     Resign,
     Respond,
-    RestartAt,
     Resync,
     Stopped,
     Sync,
@@ -209,7 +209,7 @@ def test_questions_of_other_lives_and_epochs_are_refused() -> None:
 
 def test_a_change_of_the_set_is_pending_until_it_is_known() -> None:
     one = leader(records=1, in_sync=(1, 2))
-    change = SetChange(3, True, 30, 1, 0)
+    change = InSyncSetChange(3, True, 30, 1, 0)
     assert ProposeChange(change) in one.fetch(3, 1).send
     assert one.told(Tick()).send == (ProposeChange(change),), "nobody answered: unknown, so asked again"
     one.told(Append(1, 1))
@@ -226,7 +226,7 @@ def test_a_follower_that_lags_is_asked_to_leave_and_counts_until_it_has() -> Non
     one.now_ms = LAG_MS_MAX - 1
     one.fetch(2, 1)
     one.now_ms = LAG_MS_MAX + 1
-    assert one.told(Tick()).send == (ProposeChange(SetChange(3, False, 30, 1, 0)),)
+    assert one.told(Tick()).send == (ProposeChange(InSyncSetChange(3, False, 30, 1, 0)),)
     assert one.replica.watermark == 0
     assert Watermark(1) in one.told(assigned(1, in_sync=(1, 2), partition_epoch=1)).apply
 
@@ -239,7 +239,7 @@ def test_who_left_comes_back_when_it_has_caught_up_and_not_before() -> None:
     assert Watermark(1) in moved.apply
     assert not any(isinstance(each, ProposeChange) for each in moved.send), "it would hold the watermark up again"
     assert not any(isinstance(each, ProposeChange) for each in one.fetch(3, 0).send)
-    assert ProposeChange(SetChange(3, True, 30, 1, 1)) in one.fetch(3, 1).send
+    assert ProposeChange(InSyncSetChange(3, True, 30, 1, 1)) in one.fetch(3, 1).send
 
 
 def test_a_deletion_is_answered_when_all_have_followed() -> None:
@@ -389,7 +389,7 @@ def test_committed_records_are_cut_after_an_unclean_election_only() -> None:
     question = two.told(assigned(1, 3, (1,), unclean_epoch=2)).send[0]
     assert isinstance(question, Fetch)
     ready = two.told(Diverging(question, 1, 2))
-    assert ready.apply == (LossPossible(2, 5), DropAbove(2))
+    assert ready.apply == (LossPossible(2, 5), DiscardAbove(2))
     assert two.replica.watermark == 2
 
 
@@ -410,7 +410,7 @@ def test_an_empty_batch_across_our_end_is_cut_to_it() -> None:
 def test_a_follower_starts_anew_where_its_leader_begins() -> None:
     two, question = follower(LogSummary(end=2, durable=2, epochs=((1, 0),)))
     ready = two.told(ResetLog(question, 7))
-    assert ready.persist == (RestartAt(7),)
+    assert ready.persist == (ResetLogTo(7),)
     question = ready.send[0]  # type: ignore[assignment]
     assert (question.offset, question.last_epoch, question.start) == (7, -1, 7)
     inside = two.told(Fetched(question, (Batch(6, 9, 1, b""),), 9, 7))

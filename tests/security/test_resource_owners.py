@@ -95,7 +95,7 @@ def forgotten(node: Node) -> int:
 
 def test_nobody_owns_without_end_in_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_owners, "NAMES_PER_PRINCIPAL_MAX", 2)
-    monkeypatch.setattr(coordinators, "place_of", lambda _: 0)
+    monkeypatch.setattr(coordinators, "shard_for_name", lambda _: 0)
     authorize = guarded(Node())
 
     def use(principal: str, name: str) -> None:

@@ -15,7 +15,7 @@ from tests.server.toy import ToyAdapter, until
 from braidlog.broker.services import lone_node
 from braidlog.cluster.metadata.events import QuotaEntity
 from braidlog.codec.batch.records import encode_batch
-from braidlog.coordinator.shards import STATE_TOPIC, place_of
+from braidlog.coordinator.shards import STATE_TOPIC, shard_for_name
 from braidlog.model.errors import BrokerError
 from braidlog.partition.produce.append import Acks
 from braidlog.security.quotas import Direction
@@ -133,7 +133,7 @@ def test_shards_of_coordinators_are_compacted(tmp_path: Path) -> None:
         await server.start()
         assert server.services is not None
         groups = (await server.services.coordinators.reach("g")).groups
-        shard = server.services.hosting.hosted(STATE_TOPIC, place_of("g"))
+        shard = server.services.hosting.hosted(STATE_TOPIC, shard_for_name("g"))
         assert shard is not None
         shard.log.settings = type(shard.log.settings)(compact=True, segment_bytes=4096)
         await server.services.topics.create("a", 1)

@@ -22,20 +22,20 @@ from braidlog.broker.coordination.coordinator import Coordinator, CoordinatorFac
 from braidlog.broker.coordination.coordinators import Coordinators
 from braidlog.coordinator.journal import JournalLog
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, place_of
+from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, shard_for_name
 from braidlog.coordinator.state_limits import StateUsage
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import NOBODY, Acknowledgement, Partition
 from braidlog.partition.replica_runner import Produced
-from braidlog.replication.leader import refusal
+from braidlog.replication.leader import write_refusal
 from braidlog.replication.messages import Append, Await, Message
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.log.partition_log import Appended
 
 GROUP, READ_TOPIC, PARTITIONS = "g0", "read", 3
-assert place_of(GROUP) == 0, "there is one shard here"
+assert shard_for_name(GROUP) == 0, "there is one shard here"
 SESSION_MS = 800
 MEMBERS = 3
 TIMEOUT_US = 900 * US_PER_MS
@@ -119,7 +119,7 @@ class ShardReplica(SimulatedReplica):
         role = self.replica.role
         if not self.is_leader or not isinstance(role, Leader):
             raise NotLeaderError(STATE_TOPIC, 0, "")
-        if (reason := refusal(self.replica, role, needs_all=needs_all)) is not None:
+        if (reason := write_refusal(self.replica, role, needs_all=needs_all)) is not None:
             raise BrokerError(reason, "")
         base = self.log.end_offset
         self.step(Append(NOBODY, produced.records, produced, needs_all=needs_all))

@@ -34,7 +34,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
 from braidlog.replication.control import controller as control
 from braidlog.replication.control import swim
-from braidlog.replication.control.incarnation import Life, Registration, remembered
+from braidlog.replication.control.incarnation import Life, Registration, last_known_incarnation
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
 from braidlog.replication.ready import Proposal, ProposeChange, ReportLogEnd, Resign
 from braidlog.storage.log.partition_log import PartitionLog, create_partition
@@ -211,7 +211,7 @@ class SimulatedNode:
         return Life(
             boot_id=f"{self.number}.{self.boot_id}",
             folder_id=f"{self.number}.{self.folder_id}",
-            remembers=remembered(before, self.kept.remembers, self.kept.start_ids),
+            remembers=last_known_incarnation(before, self.kept.remembers, self.kept.start_ids),
             start_id=f"{self.number}.{self.life}.{self._registrations}",
         )
 
@@ -308,7 +308,7 @@ class SimulatedNode:
             return
         self.follow()
 
-    async def _change_set(self, replica: SimulatedReplica, change: sets.SetChange) -> None:
+    async def _change_set(self, replica: SimulatedReplica, change: sets.InSyncSetChange) -> None:
         """Written, certainly refused, or asked for again by the leader's next tick."""
         assert self.metadata is not None
         try:

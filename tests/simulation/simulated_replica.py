@@ -15,7 +15,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import Reason, StorageFault
 from braidlog.partition.replica_runner import ReplicaRunner
 from braidlog.replication import replica as replica_steps
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import InSyncSetChange
 from braidlog.replication.messages import Answer, Complaint, Damaged, DeleteBelow, Fetch, Message
 from braidlog.replication.ready import (
     Apply,
@@ -24,7 +24,7 @@ from braidlog.replication.ready import (
     Effect,
     Failed,
     Proposal,
-    RestartAt,
+    ResetLogTo,
     Resync,
     Stopped,
     Sync,
@@ -55,7 +55,7 @@ class SimulatedReplica(ReplicaRunner):
         self._pool = pool
         self._tokens: dict[int, Produce | Delete] = {}
         self._tokens_made = 0
-        self.proposed: SetChange | None = None
+        self.proposed: InSyncSetChange | None = None
         self._syncing: tuple[int, int] | None = None
         super().__init__(log, node.number, self, flush_on_ack=self.universe.mix.flush_on_ack)
         self.replica = self.replica.now(lag_ms_max=self.universe.mix.lag_ms_max)
@@ -78,7 +78,7 @@ class SimulatedReplica(ReplicaRunner):
                 universe.count("truncation")
                 universe.note(number, f"cuts {self.name} from {self.log.end_offset} to {end}")
                 universe.happened(self.node, "truncation")
-            case RestartAt(offset):
+            case ResetLogTo(offset):
                 universe.count("restart")
                 universe.note(number, f"begins {self.name} anew at {offset}, it was {self._range}")
                 universe.happened(self.node, "truncation")
@@ -97,7 +97,7 @@ class SimulatedReplica(ReplicaRunner):
             case BeginEpoch(epoch):
                 universe.note(number, f"begins epoch {epoch} of {self.name} at {self.log.end_offset}")
         super()._persist(effect)
-        if isinstance(effect, Resync | RestartAt):  # a crash half-way leaves the old files, with the bit that turned
+        if isinstance(effect, Resync | ResetLogTo):  # a crash half-way leaves the old files, with the bit that turned
             universe.gives_up(self, copies=isinstance(effect, Resync))
 
     @property

@@ -74,7 +74,7 @@ def _bug(what: str, *patches: Patch) -> RuleBug:
 
 SLOT_BUGS: dict[int, RuleBug] = {
     44: _bug("ONE tail dropped at truncation", (KeyLog, "_keep_tail", _thrown_away)),
-    45: _bug("stamps of salvaged writes not observed", (LogKeyspace, "take", _taken_unobserved)),
+    45: _bug("stamps of salvaged writes not observed", (LogKeyspace, "salvage_record", _taken_unobserved)),
     47: _bug("tombstone resurrected by salvage", (salvage, "is_newest", _newest_of_what_is_there)),
     64: _bug(
         "salvage twice, from the same node and by way of a third",

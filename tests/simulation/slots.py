@@ -49,7 +49,7 @@ from braidlog.partition.key_log import (
     records_in,
 )
 from braidlog.partition.replica_runner import Produced
-from braidlog.replication.leader import refusal
+from braidlog.replication.leader import write_refusal
 from braidlog.replication.messages import Append, Await, DeleteBelow, Message, Withdraw
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
@@ -113,7 +113,7 @@ class SlotReplica(SimulatedReplica):
         if not self.is_leader or not isinstance(role, Leader):
             raise BrokerError(Reason.NOT_LEADER, "it does not lead")
         needs_all, reach = level is not Level.ONE, REACHES[level]
-        reason = refusal(self.replica, role, needs_all=needs_all, reach=reach)
+        reason = write_refusal(self.replica, role, needs_all=needs_all, reach=reach)
         if reason is not None:
             raise BrokerError(reason, "nothing is written now")
 

@@ -21,8 +21,8 @@ from braidlog.coordinator.journal import Journal, Table, load_tables
 from braidlog.coordinator.offsets import Commit, Committed, Offsets
 from braidlog.coordinator.state_limits import StateUsage
 from braidlog.coordinator.transactions.markers import End, Failures, LocalMarkers
-from braidlog.coordinator.transactions.pending_commits import Pending, PendingCommits
-from braidlog.coordinator.transactions.transaction import Producing, Transaction, TxnState
+from braidlog.coordinator.transactions.pending_commits import PendingCommit, PendingCommits
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, Transaction, TxnState
 from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
@@ -113,7 +113,7 @@ class Coordinator:
     def __init__(self, universe: "Universe", shard: Shard) -> None:
         self.log = ShardLog(shard, universe.pause)
         journal = Journal(self.log, universe.runtime)
-        kinds = {"transaction": Transaction, "pending-commit": Pending, "offset": Committed}
+        kinds = {"transaction": Transaction, "pending-commit": PendingCommit, "offset": Committed}
         tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
         loading = load_tables(journal, list(tables.values()), lambda key: None)
         with contextlib.suppress(StopIteration):
@@ -264,7 +264,7 @@ class Universe:
     # -- faults ------------------------------------------------------------------------------------------------
 
     def move_leader(self, number: int) -> None:
-        self._assigned[number] = assignment = self._assigned[number].led_by(1)
+        self._assigned[number] = assignment = self._assigned[number].with_leader(1)
         self.partitions[number].step(m.Assigned(assignment, ((1, 1),), 1))
 
     def move_coordinator(self, role: str) -> None:
@@ -323,7 +323,9 @@ class Universe:
             self.sent.append(sent)
             goes_on = (begun.producer_id, begun.epoch) if self._is_v2 else None
             try:
-                begun = await self._transact(Producing(name, begun.producer_id, begun.epoch), sent, number, sequences)
+                begun = await self._transact(
+                    ProducerIdentity(name, begun.producer_id, begun.epoch), sent, number, sequences
+                )
             except BrokerError:
                 begun = None  # it begins again: whatever it left is aborted, or ends as it was decided
             if self._is_v2:
@@ -332,7 +334,9 @@ class Universe:
                 begun = None
                 goes_on = None
 
-    async def _transact(self, producing: Producing, sent: Sent, number: int, sequences: list[int]) -> Transaction:
+    async def _transact(
+        self, producing: ProducerIdentity, sent: Sent, number: int, sequences: list[int]
+    ) -> Transaction:
         name, producer_id, epoch = producing
         chosen = self.rng.sample(range(PARTITIONS), self.rng.randrange(1, PARTITIONS + 1))
         places = [(TOPIC, each) for each in chosen]

@@ -12,7 +12,7 @@ from tests.tables.filled import fill
 from tests.tables.turned import NOW, expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.codec.batch.records import encode_batch
-from braidlog.codec.columns.arrow import Pieces
+from braidlog.codec.columns.arrow import PieceLimits
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import NewRecord
 from braidlog.model.settings import TableForm
@@ -251,7 +251,7 @@ def test_fields_of_json_objects_are_columns(tmp_path: Path) -> None:
 
 def test_columns_that_come_within_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("braidlog.tables.table_writer.GROUP_ROWS", 1)
-    monkeypatch.setattr("braidlog.tables.segments.PIECES", Pieces(1, 1))
+    monkeypatch.setattr("braidlog.tables.segments.PIECES", PieceLimits(1, 1))
     topic = Log(str(tmp_path / "data")).create_topic("t")
     for n in range(3):
         topic.append(b'{"f%d": %d}' % (n, n))

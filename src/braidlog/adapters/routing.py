@@ -17,7 +17,7 @@ from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.services import CommonServices
 from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.forwarding import Call
-from braidlog.model.actor import Actor, acting, audit
+from braidlog.model.actor import Actor, audit, audited_as
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authorization import Kind, NotAuthorizedError, Operation
@@ -160,7 +160,7 @@ class RoutedAdapter:
     def _serve_audited(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         """Attribute the changes of this request to its client, including later ones."""
         actor = Actor(conversation.principal, conversation.peer, self._services.authorize.door or self.dialect)
-        with acting(actor, self.operation(request), is_told=route.is_told):
+        with audited_as(actor, self.operation(request), is_told=route.is_told):
             served = self._allow(route, conversation, request)
         if type(served) is CoroutineType:
             return self._answer_audited(actor, route, request, served)
@@ -174,7 +174,7 @@ class RoutedAdapter:
         request: Any,  # noqa: ANN401
         serving: Coroutine[Any, Any, Any],
     ) -> Any:  # noqa: ANN401
-        with acting(actor, self.operation(request), is_told=route.is_told):
+        with audited_as(actor, self.operation(request), is_told=route.is_told):
             bounds = route.is_bounded and not self.has_deadlines(request)
             answer = await (Deadline(self._services.runtime).of(serving) if bounds else serving)
         self._tell_of(actor, route, request)
@@ -256,7 +256,7 @@ class ForwardingAdapter(RoutedAdapter):
         """
         raise NotImplementedError
 
-    def forwards(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - nearly all of those that do
+    def may_forward(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - nearly all of those that do
         """Return whether a request is forwarded if another node serves it."""
         return self._forwarding.calls is not None
 
@@ -276,7 +276,7 @@ class ForwardingAdapter(RoutedAdapter):
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         stays = self._forwarding.calls is None or route.operation is Operation.CLUSTER or conversation.is_forwarded
-        if stays or not self.forwards(request):
+        if stays or not self.may_forward(request):
             return super().serve(route, conversation, request)
         try:
             served = super().serve(route, conversation, request)

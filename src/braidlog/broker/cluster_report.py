@@ -12,7 +12,7 @@ from typing import Final
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.cluster.membership import Member
-from braidlog.cluster.metadata.history import Happening, History
+from braidlog.cluster.metadata.history import History, HistoryEvent
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.coordinator.shards import STATE_TOPIC
@@ -20,7 +20,7 @@ from braidlog.kv.replicated.slots import FEED_TOPIC, LOG_TOPIC, slots_in
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting import node_report as r
 from braidlog.model.reporting.node_report import NodeDescription
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.partition_registry import PartitionRegistry
 from braidlog.replication.assignment import Assignment
 
@@ -38,8 +38,8 @@ class _Counts:
         self.coordinates: Counter[int] = Counter()
         self.of_own: Counter[str] = Counter()
         self.partitions = self.leaderless = self.weak_count = 0
-        self.weak: list[r.WeakPartition] = []
-        self.without_leader: list[r.WeakPartition] = []
+        self.weak: list[r.UnderReplicatedPartition] = []
+        self.without_leader: list[r.UnderReplicatedPartition] = []
 
     def add(self, found: Topic, number: int, each: Assignment) -> None:
         topic, min_in_sync = found.name, found.min_in_sync
@@ -62,13 +62,15 @@ class _Counts:
             # Slots of keys have a count of their own.
             rows = self.without_leader if each.leader is None else self.weak
             if topic not in (LOG_TOPIC, FEED_TOPIC) and len(rows) < r.WEAK_MAX:
-                rows.append(r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync))
+                rows.append(
+                    r.UnderReplicatedPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync)
+                )
 
 
 async def cluster_report(
     metadata: Metadata, routing: Routing, hosting: PartitionRegistry, forwarding: Forwarding, etcd: r.EtcdReport
 ) -> r.ClusterReport:
-    counts, pace = _Counts(routing.own_number), Pace()
+    counts, pace = _Counts(routing.own_number), YieldCounter()
     for topic in list(metadata.image.topics.values()):
         for number, each in enumerate(topic.assignments):
             counts.add(topic, number, each)
@@ -120,7 +122,7 @@ def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) ->
 async def _behind(hosting: PartitionRegistry) -> Counter[str]:
     """How many records each follower lacks, of the partitions led here; of one that has not asked yet nothing is known."""
     found: Counter[str] = Counter()
-    pace = Pace()
+    pace = YieldCounter()
     for hosted in list(hosting.opened()):
         for follower in hosted.replicas.followers:
             if follower.end_offset >= 0:
@@ -133,11 +135,11 @@ def events(history: History, topic: str = "", partition: int = -1) -> list[r.Eve
     """The latest, newest first: all, or those that are about one partition and the nodes that have held it."""
     if not topic:
         return [_event(each) for each in reversed(history.last(EVENTS_TOLD))]
-    story = reversed(history.story(topic, partition))
+    story = reversed(history.partition_history(topic, partition))
     return [_event(each) for each in islice(story, EVENTS_TOLD)]
 
 
-def _event(each: Happening) -> r.EventReport:
+def _event(each: HistoryEvent) -> r.EventReport:
     change = each.change
     topic, partition = (change.topic, change.partition) if change else (getattr(each.event, "topic", ""), -1)
     is_turn = change is not None and change.before.leader_epoch != change.after.leader_epoch

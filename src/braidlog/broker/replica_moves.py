@@ -16,9 +16,9 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.cluster.metadata.proposals import drain, remove
-from braidlog.cluster.system_topic_replicas import lacking
+from braidlog.cluster.system_topic_replicas import missing_replicas
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.partition_registry import refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Assignment, Nodes
@@ -65,7 +65,7 @@ class ReplicaMoves:
                     Reason.REPLICA_NOT_FOUND,
                     f"node {wanted}, which should lead {topic}/{number}, is not in sync or not there",
                 )
-            return known.led_by(wanted)
+            return known.with_leader(wanted)
 
         return await self._change(topic, numbers, led)
 
@@ -99,12 +99,12 @@ class ReplicaMoves:
 
     async def complete(self) -> None:
         """Add the replicas that topics lack, as far as nodes are live for them; called periodically, one node does it."""
-        own, pace = self._routing.own_number, Pace()
+        own, pace = self._routing.own_number, YieldCounter()
         for topic in list(self._metadata.image.topics.values()) if self._routing.controller == own else ():
             await pace.step(topic.partitions)
             if topic.name.startswith(INTERNAL_PREFIX) or any(map(topic.lacks_replicas, topic.assignments)):
                 try:
-                    await self._reconciler.change(topic.name, partial(lacking, name=topic.name, node=str(own)))
+                    await self._reconciler.change(topic.name, partial(missing_replicas, name=topic.name, node=str(own)))
                 except StorageFault as fault:
                     log.warning("replicas of topic %s not added: %s", topic.name, fault)
                 except BrokerError as error:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from braidlog.cluster.membership import Member
 from braidlog.cluster.metadata.metadata_store import Metadata
-from braidlog.coordinator.shards import STATE_TOPIC, place_of
+from braidlog.coordinator.shards import STATE_TOPIC, shard_for_name
 from braidlog.kv.replicated.slots import KEY_LOGS, LOG_TOPIC, SLOTS, log_of
 from braidlog.model.address import Address
 from braidlog.model.names import own_number
@@ -64,7 +64,7 @@ class Routing:
 
     def coordinator_of(self, name: str) -> int | None:
         """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
-        return self.leader_of_shard(place_of(name))
+        return self.leader_of_shard(shard_for_name(name))
 
     def shard(self, number: int) -> Assignment | None:
         """Who holds a shard of the coordinators; None if there are none."""

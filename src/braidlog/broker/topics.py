@@ -140,7 +140,7 @@ class Topics:
         topic = self.hosting.topics.get(name)
         if topic is None:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name!r} was deleted while it was created")
-        if topic.min_in_sync == topic.copies > 1:
+        if topic.min_in_sync == topic.desired_replicas > 1:
             log.warning(
                 "topic %r has %d replicas and needs all of them in sync: while one node is away, acks=all is refused",
                 name,
@@ -276,7 +276,7 @@ class Topics:
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)
             numbers = range(topic.partitions, min(partitions, PARTITIONS_PER_TOPIC_MAX))
-            copies = min(topic.copies, len(image.cluster.members))
+            copies = min(topic.desired_replicas, len(image.cluster.members))
             places = () if topic.holder else self._places(image, name, numbers, Placed(copies, placed))
             grown = AddPartitions(topic=name, topic_id=topic.topic_id, partitions=partitions, placement=places)
             image.check(grown)

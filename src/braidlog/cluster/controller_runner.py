@@ -74,13 +74,13 @@ class NodeController:
         self._controller = Controller(node=number)
         self._writing = 0
 
-    def applied(self) -> None:
+    def on_metadata_change(self) -> None:
         self._tell(self._views.at(self._metadata.image, self._metadata.seq))
 
-    def accused(self, verdict: Verdict) -> None:
+    def on_verdict(self, verdict: Verdict) -> None:
         self._tell(verdict)
 
-    def lost_lease(self, lost: LeaseLost) -> None:
+    def on_lease_lost(self, lost: LeaseLost) -> None:
         self._tell(lost)
 
     async def run(self) -> None:
@@ -88,7 +88,7 @@ class NodeController:
             await self._runtime.wakeup().wait(TICK_SECONDS)
             self._tell(Tick())
 
-    async def written(self, seconds_max: float) -> None:
+    async def wait_proposals_written(self, seconds_max: float) -> None:
         """Wait until no proposal is in flight, or until the time limit."""
         until = self._runtime.monotonic() + seconds_max
         while self._writing and self._runtime.monotonic() < until:

@@ -53,7 +53,7 @@ class Membership(msgspec.Struct):
     def nodes(self) -> dict[int, Node]:
         return {int(number): member.node for number, member in self.members.items()}
 
-    def answering(self) -> set[int]:
+    def responding_nodes(self) -> set[int]:
         """Nodes whose responses may still arrive: live nodes, and nodes that drain. A draining node answers its
         callers before it closes connections.
         """
@@ -123,7 +123,7 @@ def drain(known: Membership, event: DrainNode) -> None:
     known.members[str(event.node)] = msgspec.structs.replace(member, is_draining=event.is_draining)
 
 
-def rejoined(topic: Topic, event: RegisterNode, before: Member | None, nodes: Registered) -> Topic:
+def with_node_registered(topic: Topic, event: RegisterNode, before: Member | None, nodes: Registered) -> Topic:
     """Apply a node's start to a topic: its leaderships end, and it stays in sync or eligible only with a complete log.
 
     A topic of a single node becomes the cluster's. No other copy exists, so that copy counts as complete.

@@ -34,14 +34,14 @@ class Quarantined(NamedTuple):
     meta: TopicMeta
 
 
-class Make(NamedTuple):
+class CreateFolder(NamedTuple):
     """Create the folder of a topic, without the partitions that other nodes hold."""
 
     topic: Topic
     absent: tuple[int, ...] = ()
 
 
-class Describe(NamedTuple):
+class UpdateFolder(NamedTuple):
     """Create missing partitions, except the first `made`, and update the folder's description from the image."""
 
     topic: Topic
@@ -51,21 +51,21 @@ class Describe(NamedTuple):
     """Partitions on other nodes, which are not created."""
 
 
-class Hold(NamedTuple):
+class AddReplicas(NamedTuple):
     """Create partitions of which this node has become a replica."""
 
     topic: Topic
     numbers: tuple[int, ...]
 
 
-class Release(NamedTuple):
+class RemoveReplicas(NamedTuple):
     """Close and remove partitions of which this node is no longer a replica, after it applied that event."""
 
     topic: Topic
     numbers: tuple[int, ...]
 
 
-class Remember(NamedTuple):
+class RecordFolderCreated(NamedTuple):
     """Record durably that the folder was created, before any write in it is acknowledged."""
 
     topic: Topic
@@ -93,7 +93,19 @@ class Follow(NamedTuple):
     number: int
 
 
-Action = Close | Remove | Quarantined | Make | Describe | Hold | Release | Remember | Open | Lead | Follow
+Action = (
+    Close
+    | Remove
+    | Quarantined
+    | CreateFolder
+    | UpdateFolder
+    | AddReplicas
+    | RemoveReplicas
+    | RecordFolderCreated
+    | Open
+    | Lead
+    | Follow
+)
 
 
 def reconcile(
@@ -137,26 +149,26 @@ def _reconcile_topic(
 ) -> Iterator[Action]:
     if (before is topic or before == topic) and (meta is not None or made):
         return
-    absent = absent_from(own_number(node), topic)
+    absent = partitions_elsewhere(own_number(node), topic)
     if meta is not None and (meta.partitions, meta.settings) != (topic.partitions, topic.settings):
-        yield Describe(topic, meta, made, absent)
+        yield UpdateFolder(topic, meta, made, absent)
     elif meta is None and not made:
-        yield Make(topic, absent)
+        yield CreateFolder(topic, absent)
     if meta is not None and (joined := tuple(each for each in meta.absent if each not in absent)):
-        yield Hold(topic, joined)
+        yield AddReplicas(topic, joined)
     if made < topic.partitions and (meta is not None or not made):
-        yield Remember(topic)
+        yield RecordFolderCreated(topic)
     is_new = before is None or before.topic_id != topic.topic_id
     yield Open(topic, None if is_new else before)
     if meta is not None and (left := tuple(each for each in absent if each in meta.held)):
-        yield Release(topic, left)  # after the change is visible: clients are redirected to the other nodes
+        yield RemoveReplicas(topic, left)  # after the change is visible: clients are redirected to the other nodes
     if before is None or is_new:
         return
     for number, (was, now) in enumerate(zip(before.assignments, topic.assignments, strict=False)):
         yield from _reconcile_leader(topic, number, was, now, own_number(node))
 
 
-def absent_from(node: int, topic: Topic) -> tuple[int, ...]:
+def partitions_elsewhere(node: int, topic: Topic) -> tuple[int, ...]:
     """The partitions that a node does not hold. A node that holds a topic alone holds all of them."""
     if topic.holder:
         return ()

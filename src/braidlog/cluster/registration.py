@@ -15,7 +15,7 @@ from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.runtime.runtime import Runtime
-from braidlog.replication.control.incarnation import Life, remembered
+from braidlog.replication.control.incarnation import Life, last_known_incarnation
 from braidlog.storage.files import Disk
 from braidlog.storage.two_copy_file import TwoCopyFile, load_newest
 
@@ -24,14 +24,14 @@ START_IDS_MAX: Final = 64
 """Limit of unconfirmed start ids. If one is forgotten, the folder counts as a copy, which is safe."""
 
 
-class Starts(msgspec.Struct, frozen=True):
+class StartRecord(msgspec.Struct, frozen=True):
     remembers: int = 0
     start_ids: tuple[str, ...] = ()
     """Start ids of registrations without a confirmed outcome."""
     stopped_cleanly: bool = False
     """Whether the node stopped cleanly and has written nothing since."""
 
-    def asking(self, start_id: str) -> "Starts":
+    def with_start_id(self, start_id: str) -> "StartRecord":
         return msgspec.structs.replace(self, start_ids=(*self.start_ids, start_id)[-START_IDS_MAX:])
 
 
@@ -41,16 +41,16 @@ class StartFile:
     def __init__(self, disk: Disk, folder: str) -> None:
         self._slots = TwoCopyFile(disk, folder, "starts", MAGIC)
 
-    def load(self) -> Starts:
+    def load(self) -> StartRecord:
         """Load the record; empty if the folder never belonged to a cluster."""
         if self._slots.was_never_saved():
-            return Starts()
+            return StartRecord()
         try:
-            return msgspec.json.decode(load_newest(self._slots, "starts.a", read_only=False), type=Starts)
+            return msgspec.json.decode(load_newest(self._slots, "starts.a", read_only=False), type=StartRecord)
         except msgspec.MsgspecError as error:
             raise StorageFault(f"starts.a does not decode: {error}") from error
 
-    def save(self, starts: Starts) -> None:
+    def save(self, starts: StartRecord) -> None:
         self._slots.save(msgspec.json.encode(starts))
 
 
@@ -65,7 +65,7 @@ SAID_SECONDS: Final = 10.0
 """How often a node that cannot register logs the reason."""
 
 
-class Description(msgspec.Struct, frozen=True, kw_only=True):
+class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A node's description of itself."""
 
     number: int
@@ -81,7 +81,12 @@ class Registrar:
     """Call `register` at the start and whenever `is_fenced`; stop the node when `is_replaced`."""
 
     def __init__(
-        self, metadata: Metadata, runtime: Runtime, file: StartFile, described: Description, new_id: Callable[[], str]
+        self,
+        metadata: Metadata,
+        runtime: Runtime,
+        file: StartFile,
+        described: NodeDescription,
+        new_id: Callable[[], str],
     ) -> None:
         self._metadata = metadata
         self._runtime = runtime
@@ -102,9 +107,9 @@ class Registrar:
             log.warning("node %d: registration delayed, fenced again, pause=%g s", self._described.number, pause)
             await self._runtime.wakeup().wait(pause)
         self._start_id = self._new_id()
-        await self._keep(self._starts.asking(self._start_id))
+        await self._keep(self._starts.with_start_id(self._start_id))
         incarnation = await self._registered(tuple(damaged))
-        await self._keep(Starts(remembers=incarnation))
+        await self._keep(StartRecord(remembers=incarnation))
         self.incarnation = incarnation
         self._is_registering = False
         return incarnation
@@ -156,7 +161,7 @@ class Registrar:
         life = Life(
             boot_id=said.boot_id,
             folder_id=said.folder_id,
-            remembers=remembered(member.registered if member else None, starts.remembers, starts.start_ids),
+            remembers=last_known_incarnation(member.registered if member else None, starts.remembers, starts.start_ids),
             stopped_cleanly=starts.stopped_cleanly,
             start_id=self._start_id,
         )
@@ -170,7 +175,7 @@ class Registrar:
             name=said.name,
         )
 
-    async def _keep(self, starts: Starts) -> None:
+    async def _keep(self, starts: StartRecord) -> None:
         await self._runtime.blocking(lambda: self._file.save(starts))
         self._starts = starts
 

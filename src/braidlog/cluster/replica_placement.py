@@ -18,7 +18,7 @@ from braidlog.replication.assignment import Nodes
 REPLICAS: Final = 3
 """Default replication factor, unless fewer nodes exist."""
 MIN_IN_SYNC: Final = 2
-BY_RANK: Final = frozenset({LOG_TOPIC, FEED_TOPIC})
+RANKED_TOPICS: Final = frozenset({LOG_TOPIC, FEED_TOPIC})
 """Topics placed by ranking nodes (kv/replicated/slots.py), so an added node takes its share. A key log and its feed are on the
 same nodes.
 """
@@ -38,7 +38,7 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
         )
     if not leading:
         raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "every registered node is fenced or draining; try again later")
-    if topic in BY_RANK:
+    if topic in RANKED_TOPICS:
         ranked = placements(len(numbers), leading, count)
         return tuple(ranked[number] for number in numbers)
     is_internal = topic.startswith(INTERNAL_PREFIX)

@@ -12,16 +12,16 @@ from braidlog.cluster.metadata.events import AssignPartition, Event, PlaceTopic
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.cluster.metadata.topic_state import Topic
-from braidlog.cluster.replica_placement import BY_RANK, MIN_IN_SYNC, REPLICAS, complete, live
+from braidlog.cluster.replica_placement import MIN_IN_SYNC, RANKED_TOPICS, REPLICAS, complete, live
 from braidlog.kv.replicated.slots import placements
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.control.reassignment import finish, reassign
 
-MOVED_AT_ONCE: Final = 200
+MOVES_PER_ENTRY_MAX: Final = 200
 """Maximum partitions of one topic per entry: entries have a maximum size, and each partition is copied."""
 
 
-def lacking(image: Image, name: str, node: str) -> list[Event]:
+def missing_replicas(image: Image, name: str, node: str) -> list[Event]:
     """Events that give a topic its missing replicas, then raise an internal topic's `min_in_sync` to the default.
 
     Empty if nothing is missing, or while a move is in progress. `node` is the calling node's name.
@@ -31,7 +31,7 @@ def lacking(image: Image, name: str, node: str) -> list[Event]:
         return []
     if any(each.adding or each.removing for each in topic.assignments):
         return []
-    moves = list(islice(_moves(image, topic), MOVED_AT_ONCE))
+    moves = list(islice(_moves(image, topic), MOVES_PER_ENTRY_MAX))
     if moves or not name.startswith(INTERNAL_PREFIX):
         return moves
     min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in topic.assignments))
@@ -41,7 +41,7 @@ def lacking(image: Image, name: str, node: str) -> list[Event]:
     return [PlaceTopic(topic=name, topic_id=topic.topic_id, replicas=replicas, min_in_sync=min_in_sync)]
 
 
-def left_by(image: Image, node: int) -> list[Event]:
+def removals_of_node(image: Image, node: int) -> list[Event]:
     """Events that remove a node from the replicas of internal topics where the other replicas are sufficient."""
     nodes, events = image.cluster.nodes(), list[Event]()
     for topic in image.topics.values():
@@ -61,7 +61,7 @@ def _assigned(topic: Topic, number: int, after: Assignment) -> Event:
 
 
 def _moves(image: Image, topic: Topic) -> Iterator[Event]:
-    if topic.name in BY_RANK:
+    if topic.name in RANKED_TOPICS:
         yield from _moves_by_rank(image, topic)
         return
     is_own = topic.name.startswith(INTERNAL_PREFIX)

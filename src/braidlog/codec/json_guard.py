@@ -50,7 +50,7 @@ def _depth(data: bytes) -> int:
     return deepest
 
 
-def place_of(document: bytes, fault: Exception) -> int | None:
+def error_position(document: bytes, fault: Exception) -> int | None:
     """Return the position in a document that a decoder's error names, as `(byte 7)` or as the path of a value.
 
     Used only to show a position to people: msgspec reports it only in its message, which may change.

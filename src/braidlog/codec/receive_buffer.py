@@ -32,7 +32,7 @@ def lone_payload(data: bytes, frame_bytes_max: int) -> bytes | None:
     return None
 
 
-class Inbox:
+class ReceiveBuffer:
     """Collects socket reads and returns complete frames.
 
     Most reads hold complete frames and nothing else: such a read is kept as it came. Only a frame that a read cuts is
@@ -123,7 +123,7 @@ class Inbox:
             self._gather()
         return self._data, self._position
 
-    def settle(self) -> tuple[bytes, int]:
+    def as_bytes(self) -> tuple[bytes, int]:
         """Return all bytes as `bytes`, ready to be sliced. Copies the unread part: use it only to take a complete
         frame.
         """
@@ -184,7 +184,7 @@ class Inbox:
         self._position = start
         return self.take(size)
 
-    def take_known(self, size: int, known: Mapping[bytes, T]) -> T | None:
+    def take_constant_frame(self, size: int, known: Mapping[bytes, T]) -> T | None:
         """Return the value of the next frame if it is one of the `known` constant frames of `size` bytes."""
         data, start = self._data, self._position
         if type(data) is not bytes:

@@ -24,7 +24,7 @@ from braidlog.client.schemes import make_driver, parse_url
 from braidlog.console.node_client import Node
 from braidlog.console.registry.registration import Registering
 from braidlog.console.registry.schema_registry import Registry
-from braidlog.model.actor import door_token
+from braidlog.model.actor import listener_token
 from braidlog.model.record import Header
 
 Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
@@ -145,7 +145,7 @@ class ClientsOf:
 
     def _as(self, principal: str, url: str) -> str:
         scheme, _, place = url.partition("://")
-        token = door_token(self._welcome.door_secret, principal)
+        token = listener_token(self._welcome.door_secret, principal)
         return f"{scheme}://{quote(principal, safe='')}:{token}@{place.rpartition('@')[2]}"
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from braidlog.codec.batch.records import encode_batch
 from braidlog.codec.batch.records_section import Row
 from braidlog.coordinator.state_limits import Account
 from braidlog.model.errors import StorageFault
-from braidlog.model.runtime.cooperative import Pace, in_slices
+from braidlog.model.runtime.cooperative import YieldCounter, in_slices
 from braidlog.model.runtime.runtime import Runtime
 
 Key = tuple[str | int, ...]
@@ -154,14 +154,14 @@ class Table:
         return self.values.get((self.kind, *key))
 
     def put(self, *key: str | int, value: msgspec.Struct) -> Mark:
-        return put_together([(self, key, value)])
+        return put_atomically([(self, key, value)])
 
     def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
         """Set several values (None deletes one) as one batch, which survives a crash completely or not at all."""
-        return put_together([(self, key, value) for key, value in entries])
+        return put_atomically([(self, key, value) for key, value in entries])
 
     def drop(self, *key: str | int) -> Mark:
-        return put_together([(self, key, None)])
+        return put_atomically([(self, key, None)])
 
     def items(self) -> Iterator[tuple[Key, Any]]:
         """Keys without the kind, and values."""
@@ -169,7 +169,7 @@ class Table:
             yield key[1:], value
 
 
-def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> Mark:
+def put_atomically(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> Mark:
     """Set or delete (None) entries of several tables of one log as one batch, which survives a crash completely or not
     at all.
     """
@@ -187,7 +187,7 @@ async def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[
     table.
     """
     by_kind = {table.kind: table for table in tables}
-    pace = Pace()
+    pace = YieldCounter()
     for key, raw in journal.replay():
         table = by_kind.get(str(key[0])) if key else None
         if table is None:

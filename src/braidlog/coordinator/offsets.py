@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from braidlog.coordinator.journal import Key, Mark, Table, put_together
+from braidlog.coordinator.journal import Key, Mark, Table, put_atomically
 from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -81,7 +81,7 @@ class Offsets:
         """Commit several partitions durably together, for the principal `by`. `forward_only` rejects lower offsets."""
         self.check(group, commits, forward_only=forward_only)
         self._check_room(group, commits)
-        with self._holdings.admitted(StateKind.GROUPS, group, by):
+        with self._holdings.admit(StateKind.GROUPS, group, by):
             mark = self._put([(group, commit) for commit in commits])
         await self._table.journal.wait_committed(mark)
 
@@ -92,7 +92,7 @@ class Offsets:
         """
         return self._put([(group, commit) for group, commit in staged if self._exists(commit.topic, commit)], beside)
 
-    def to_stage(self, commits: Iterable[Commit]) -> list[Commit]:
+    def with_topic_ids(self, commits: Iterable[Commit]) -> list[Commit]:
         """The commits with the ids of their topics."""
         return [msgspec.structs.replace(each, topic_id=self._topic_id(each.topic) or "") for each in commits]
 
@@ -151,7 +151,7 @@ class Offsets:
             )
             for group, c in commits
         ]
-        mark = put_together([*((self._table, key, committed) for key, committed in entries), *beside])
+        mark = put_atomically([*((self._table, key, committed) for key, committed in entries), *beside])
         for (group, topic, partition), committed in entries:
             self._by_group.setdefault(group, {})[topic, partition] = committed
         return mark
@@ -163,7 +163,7 @@ class Offsets:
         found = self._by_group.get(group, {}).get(place)
         return found if found is not None and self._exists(topic, found) else None
 
-    def of_group(self, group: str) -> dict[Place, Committed]:
+    def group_offsets(self, group: str) -> dict[Place, Committed]:
         known = self._by_group.get(group, {})
         return {place: committed for place, committed in known.items() if self._exists(place[0], committed)}
 

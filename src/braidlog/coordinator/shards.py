@@ -38,7 +38,7 @@ def shard_of(name: str) -> int:
     return crc32c(name.encode(errors="surrogatepass")) % SHARDS
 
 
-def place_of(name: str) -> int:
+def shard_for_name(name: str) -> int:
     """The shard that stores a name. Stages are stored with their sink, so that one entry decides a batch."""
     stage = read_stage_name(name)
     return shard_of(name.removeprefix(PREFIX) if stage is None else stage.sink)

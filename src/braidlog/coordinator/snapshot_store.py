@@ -63,7 +63,7 @@ class Snapshots:
         known = self.find(stream)
         if known is None or known.version <= snapshot.version:
             kept = KeptSnapshot(snapshot.version, snapshot.payload, stream.topic_id)
-            with self._holdings.admitted(StateKind.SNAPSHOTS, stream.counted_as, by):
+            with self._holdings.admit(StateKind.SNAPSHOTS, stream.counted_as, by):
                 mark = self._table.put(stream.topic, stream.key, value=kept)
             await self._table.journal.wait_committed(mark)
 

@@ -97,7 +97,7 @@ class StateUsage:
     # -- before creation -------------------------------------------------------------------------------------
 
     @contextmanager
-    def admitted(self, kind: StateKind, name: str, by: str) -> Iterator[None]:
+    def admit(self, kind: StateKind, name: str, by: str) -> Iterator[None]:
         """Context for creating or using `name`. Raises if it is new and exceeds a limit. It counts only if it holds
         bytes afterwards.
         """

@@ -54,7 +54,7 @@ def audit(words: str) -> None:
 
 
 @contextmanager
-def acting(actor: Actor, request: str, *, is_told: bool) -> Iterator[None]:
+def audited_as(actor: Actor, request: str, *, is_told: bool) -> Iterator[None]:
     """Attribute audit lines inside the block to this actor. `is_told`: also write one for a rejected request."""
     ACTOR.set(actor)
     try:
@@ -71,7 +71,7 @@ CONSOLE: Final = "__console"
 """The principal of a node's console at its own listeners and at other nodes. No user can have this name."""
 
 
-def door_token(secret: str, principal: str) -> str:
+def listener_token(secret: str, principal: str) -> str:
     name = principal.encode()
     return f"{base64.urlsafe_b64encode(name).decode()}.{hmac.digest(secret.encode(), name, 'sha256').hex()}"
 
@@ -82,4 +82,4 @@ def principal_of(secret: str, token: bytes) -> str | None:
         principal = base64.urlsafe_b64decode(token.partition(b".")[0]).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    return principal if hmac.compare_digest(door_token(secret, principal).encode(), token) else None
+    return principal if hmac.compare_digest(listener_token(secret, principal).encode(), token) else None

@@ -43,7 +43,7 @@ _MICROSECONDS: Final = 1_000_000
 _LAST: Final = BUCKETS - 1
 
 
-class Seconds:
+class DurationHistogram:
     """A histogram of durations."""
 
     __slots__ = ("counts", "total")
@@ -58,9 +58,9 @@ class Seconds:
         self.total += seconds
 
 
-def added(several: Iterable[Seconds]) -> Seconds:
+def added(several: Iterable[DurationHistogram]) -> DurationHistogram:
     """All of them as one."""
-    found = Seconds()
+    found = DurationHistogram()
     for each in several:
         found.counts = [a + b for a, b in zip(found.counts, each.counts, strict=True)]
         found.total += each.total

@@ -13,7 +13,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-def parse_moment(text: str, now_ms: int) -> int:
+def parse_time(text: str, now_ms: int) -> int:
     """Return milliseconds since 1970; raises ValueError."""
     if text == "now":
         return now_ms

@@ -19,7 +19,7 @@ from braidlog.partition.hosted_log import HostedLog, Opener, Role
 from braidlog.partition.partition_context import Key, PartitionContext
 from braidlog.partition.replica_runner import Buffer, Marker, Persist, Produced, Refused, ReplicaRunner
 from braidlog.replication import external, follower_reads
-from braidlog.replication.leader import refusal
+from braidlog.replication.leader import write_refusal
 from braidlog.replication.messages import (
     Answer,
     Append,
@@ -42,8 +42,8 @@ from braidlog.replication.messages import (
 )
 from braidlog.replication.ready import (
     Apply,
+    DiscardAbove,
     Done,
-    DropAbove,
     Failed,
     LossPossible,
     Proposal,
@@ -230,10 +230,10 @@ class Partition(HostedLog):
         replica = self.replicated.replica
         role = Role.LEADER if self.replicated.is_leader else Role.FOLLOWER
         self._assigned = replica.assigned
-        refusal = follower_reads.refusal(replica)
-        if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
+        write_refusal = follower_reads.refusal(replica)
+        if (role, replica.epoch, write_refusal) != (self.role, self.leader_epoch, self._refusal):
             is_led_anew = (role, replica.epoch) != (self.role, self.leader_epoch)
-            self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
+            self.role, self.leader_epoch, self._refusal = role, replica.epoch, write_refusal
             if role is Role.FOLLOWER:
                 self.held_writes.release()
             self.verified.clear()
@@ -437,7 +437,7 @@ class Partition(HostedLog):
         self.require_leader()
         replica = self.replicated.replica
         assert isinstance(replica.role, Leader)
-        reason = refusal(replica, replica.role, needs_all=needs_all, reach=reach)
+        reason = write_refusal(replica, replica.role, needs_all=needs_all, reach=reach)
         if reason is not None:
             raise self.failed(reason)
 
@@ -533,7 +533,7 @@ class Partition(HostedLog):
                     waiting.settle(outcome)
             case Watermark():
                 self.wake()
-            case DropAbove(offset):
+            case DiscardAbove(offset):
                 self._drop_above(offset)
             case LossPossible(offset, until):
                 log.error(

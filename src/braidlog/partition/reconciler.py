@@ -18,17 +18,17 @@ from braidlog.cluster.metadata.metadata_store import Decide, Metadata
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.cluster.reconciliation import (
     Action,
+    AddReplicas,
     Close,
-    Describe,
+    CreateFolder,
     Follow,
-    Hold,
     Lead,
-    Make,
     Open,
     Quarantined,
-    Release,
-    Remember,
+    RecordFolderCreated,
     Remove,
+    RemoveReplicas,
+    UpdateFolder,
     reconcile,
 )
 from braidlog.model.errors import BrokerError, StorageFault
@@ -72,14 +72,14 @@ class Reconciler:
         self._behind: set[str] = set()
         self._unnoted = self._start()
         if self._unnoted and metadata.is_alone:
-            metadata.change_alone(self._unnoted)
+            metadata.change_exclusively(self._unnoted)
             self._unnoted = []
 
     def _start(self) -> list[FolderMade]:
         """Finish what a crash left undone. Nobody is served yet: that something was made is returned, to be noted."""
         made: list[FolderMade] = []
         for action in self._actions(None):
-            if isinstance(action, Remember):
+            if isinstance(action, RecordFolderCreated):
                 made += self._note(action.topic)
             else:
                 self._on_disk(action, [])
@@ -122,7 +122,7 @@ class Reconciler:
             return await self._catch_up()
 
     async def _catch_up(self) -> Faults:
-        self._behind |= self._metadata.take_touched()
+        self._behind |= self._metadata.take_changed_topics()
         faults: Faults = {}
         for action in self._actions(self._behind):
             if _name(action) in faults:
@@ -164,7 +164,7 @@ class Reconciler:
     async def _carry_out(self, action: Action) -> None:
         if self._hosting.cluster is not None and isinstance(action, (Lead, Follow)):
             return  # the replica hears of it from the metadata itself
-        if isinstance(action, Remember):
+        if isinstance(action, RecordFolderCreated):
             made = await self._runtime.blocking(lambda: self._note(action.topic))
             await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
             return
@@ -175,7 +175,7 @@ class Reconciler:
         closing: list[Partition] = []
         if isinstance(action, Close):
             closing = self._hosting.remove(action.topic.name)
-        elif isinstance(action, Release):
+        elif isinstance(action, RemoveReplicas):
             closing = self._hosting.release(action.topic.name, action.numbers)
         if not isinstance(action, Open):
             await self._runtime.blocking(lambda: self._on_disk(action, closing))
@@ -220,7 +220,7 @@ class Reconciler:
                 self._folder.delete_topic(meta.name)
             case Quarantined(meta):
                 self._folder.quarantined(meta.name)
-            case Make(topic, absent):
+            case CreateFolder(topic, absent):
                 self._folder.create_topic(
                     topic.name,
                     topic.partitions,
@@ -229,12 +229,12 @@ class Reconciler:
                     created_ms=topic.created_ms,
                     absent=absent,
                 )
-            case Hold(topic, numbers):
+            case AddReplicas(topic, numbers):
                 self._folder.hold_partitions(topic.name, numbers)
-            case Release(topic, numbers):
+            case RemoveReplicas(topic, numbers):
                 self._release(topic.name, numbers, closing)
                 self._folder.release_partitions(topic.name, numbers)
-            case Describe(topic, meta, made, absent):
+            case UpdateFolder(topic, meta, made, absent):
                 if meta.partitions < topic.partitions:
                     self._folder.grow_topic(topic.name, topic.partitions, made=made, absent=absent)
                 self._folder.alter_topic(topic.name, topic.settings)
@@ -260,7 +260,7 @@ class Reconciler:
 
     def _in_memory(self, action: Action) -> None:
         match action:
-            case Make(topic):
+            case CreateFolder(topic):
                 self._hosting.forget_faults(topic.name)
             case Open(topic, before):
                 self._hosting.put(topic)

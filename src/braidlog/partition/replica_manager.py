@@ -14,12 +14,12 @@ from braidlog.cluster.metadata import proposals
 from braidlog.cluster.metadata.metadata_store import Metadata
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import own_number
-from braidlog.model.runtime.cooperative import Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import YieldCounter, yield_to_loop
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_context import Key, Listeners
 from braidlog.partition.partition_registry import PartitionRegistry
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import InSyncSetChange
 from braidlog.replication.messages import (
     Answer,
     Assigned,
@@ -91,7 +91,7 @@ class ReplicaManager(Generic[T]):
         self.transport = connect(self.received)
         self._metadata = metadata
         self._folder = folder
-        self._changes: dict[Key, Wanted[SetChange]] = {}
+        self._changes: dict[Key, Wanted[InSyncSetChange]] = {}
         self._said: dict[Key, Wanted[Resign | ReportLogEnd]] = {}
         self._is_proposing = False
         self._behind: dict[Partition, None] = {}
@@ -183,7 +183,7 @@ class ReplicaManager(Generic[T]):
         """Time, until it is cancelled."""
         while True:
             await self.runtime.wakeup().wait(TICK_SECONDS)
-            pace = Pace()
+            pace = YieldCounter()
             for each in self.partitions:
                 each.tick()
                 await pace.step()
@@ -208,7 +208,7 @@ class ReplicaManager(Generic[T]):
         while begun := self._beginning:
             self._beginning = []
             faults = await self.runtime.blocking(partial(self._begin_together, begun))
-            pace = Pace()
+            pace = YieldCounter()
             for each, epoch in begun:
                 each.epoch_started(epoch, faults.get(each))
                 await pace.step()
@@ -252,7 +252,9 @@ class ReplicaManager(Generic[T]):
             self.apply_metadata()
         self._is_proposing = False
 
-    async def _write(self, changes: Sequence[Wanted[SetChange]], said: Sequence[Wanted[Resign | ReportLogEnd]]) -> None:
+    async def _write(
+        self, changes: Sequence[Wanted[InSyncSetChange]], said: Sequence[Wanted[Resign | ReportLogEnd]]
+    ) -> None:
         if said:
             await proposals.propose_reports(self._metadata, [(_name(each), proposal) for each, proposal in said])
         asked = {(_name(each), change): each for each, change in changes}

@@ -42,9 +42,9 @@ from braidlog.replication.ready import (
     ProposeChange,
     Ready,
     ReportLogEnd,
+    ResetLogTo,
     Resign,
     Respond,
-    RestartAt,
     Resync,
     Send,
     Sync,
@@ -71,7 +71,7 @@ def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
     then(persist())
 
 
-ON_DISK = (Write, Truncate, Resync, RestartAt, Trim)
+ON_DISK = (Write, Truncate, Resync, ResetLogTo, Trim)
 """What is done to the log itself; all else is asked of others."""
 
 
@@ -169,7 +169,7 @@ class ReplicaRunner:
         self.epoch = replica.epoch
         self.watermark = replica.watermark
         self.is_sole = sole.is_sole(replica)
-        self.counts_alone = sole.counts_alone(replica)
+        self.counts_alone = sole.commits_without_step(replica)
         self.acknowledges_alone = self.counts_alone and replica.min_in_sync <= 1
 
     # -- the short ways of an only replica: nothing is asked of a step, and no message is built -----------------
@@ -251,7 +251,7 @@ class ReplicaRunner:
             case Write(batch):
                 is_inside = batch.base < self.log.end_offset and not batch.is_empty
                 return is_inside or batch.epoch != self.log.state.epochs.latest
-            case Truncate() | Resync() | RestartAt() | Trim():
+            case Truncate() | Resync() | ResetLogTo() | Trim():
                 return True
         return False
 
@@ -386,7 +386,7 @@ class ReplicaRunner:
                 self.log.truncate(end)
             case Resync():
                 self.log.restart_at(0, now_ms=self._port.wall_ms(), sets_aside=True)
-            case RestartAt(offset):
+            case ResetLogTo(offset):
                 self._about_to_lose(self.log.watermark, self.log.end_offset)
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):

@@ -50,12 +50,12 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether the partition has a leader and all of its replicas are in sync."""
         return self.leader is not None and len(self.in_sync) == len(self.replicas)
 
-    def changed(self, **fields: object) -> "Assignment":
+    def with_changes(self, **fields: object) -> "Assignment":
         return msgspec.structs.replace(self, partition_epoch=self.partition_epoch + 1, **fields)
 
-    def led_by(self, leader: int | None, **fields: object) -> "Assignment":
+    def with_leader(self, leader: int | None, **fields: object) -> "Assignment":
         """Set another leader, or none, and start a new leader epoch."""
-        return self.changed(
+        return self.with_changes(
             leader=leader,
             leader_epoch=self.leader_epoch + 1,
             last_leader=self.last_leader if self.leader is None else self.leader,
@@ -82,7 +82,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 Registered = Mapping[int, Node]
 
 
-class SetChange(msgspec.Struct, frozen=True):
+class InSyncSetChange(msgspec.Struct, frozen=True):
     """A leader's request to add a follower to the in-sync set or remove it, fenced by the epochs the leader knew
     (KIP-497).
     """
@@ -94,7 +94,7 @@ class SetChange(msgspec.Struct, frozen=True):
     partition_epoch: int
 
 
-def may_change(known: Assignment, change: SetChange, nodes: Registered) -> bool:
+def may_change(known: Assignment, change: InSyncSetChange, nodes: Registered) -> bool:
     """Whether the change is valid in this state of the metadata. Check it only where the entry is written, never
     earlier.
     """
@@ -112,11 +112,11 @@ def may_change(known: Assignment, change: SetChange, nodes: Registered) -> bool:
     )
 
 
-def is_current(known: Assignment, change: SetChange) -> bool:
+def is_current(known: Assignment, change: InSyncSetChange) -> bool:
     return (change.leader_epoch, change.partition_epoch) == (known.leader_epoch, known.partition_epoch)
 
 
-def with_change(known: Assignment, change: SetChange, min_in_sync: int) -> Assignment:
+def with_change(known: Assignment, change: InSyncSetChange, min_in_sync: int) -> Assignment:
     if change.joins:
         return joined(known, change.node, min_in_sync)
     return left(known, change.node, min_in_sync)
@@ -125,7 +125,7 @@ def with_change(known: Assignment, change: SetChange, min_in_sync: int) -> Assig
 def joined(known: Assignment, node: int, min_in_sync: int) -> Assignment:
     """Add a node that has caught up to the in-sync set. The node is then neither eligible nor torn."""
     in_sync = known.ordered((*known.in_sync, node))
-    return known.changed(
+    return known.with_changes(
         in_sync=in_sync,
         eligible=_still_eligible(_without(known.eligible, node), in_sync, min_in_sync),
         torn=_without(known.torn, node),
@@ -142,14 +142,14 @@ def left(known: Assignment, node: int, min_in_sync: int) -> Assignment:
     eligible = known.eligible
     if len(in_sync) < min_in_sync:
         eligible = known.ordered((*known.eligible, node))
-    return known.changed(in_sync=in_sync, eligible=eligible)
+    return known.with_changes(in_sync=in_sync, eligible=eligible)
 
 
-def torn_out(known: Assignment, node: int) -> Assignment:
+def with_torn_replica(known: Assignment, node: int) -> Assignment:
     """Mark a node's log as incomplete. The node leaves the in-sync and eligible sets, even as their last member."""
     if node not in known.in_sync + known.eligible:
         return known
-    return known.changed(
+    return known.with_changes(
         in_sync=_without(known.in_sync, node),
         eligible=_without(known.eligible, node),
         torn=known.ordered((*known.torn, node)),
@@ -159,7 +159,7 @@ def torn_out(known: Assignment, node: int) -> Assignment:
 def with_min_in_sync(known: Assignment, min_in_sync: int) -> Assignment:
     """Apply a change of the topic's `min_in_sync`."""
     eligible = _still_eligible(known.eligible, known.in_sync, min_in_sync)
-    return known if eligible == known.eligible else known.changed(eligible=eligible)
+    return known if eligible == known.eligible else known.with_changes(eligible=eligible)
 
 
 def _still_eligible(eligible: Nodes, in_sync: Nodes, min_in_sync: int) -> Nodes:

@@ -47,7 +47,7 @@ def after(replica: Replica, leader: Leader, message: External, now_ms: int) -> L
         case SetExternalInSync():
             return set_in_sync(replica, leader, message)
         case ExpireExternal():
-            return expired(replica, leader, message, now_ms)
+            return expire_followers(replica, leader, message, now_ms)
 
 
 def fetched(replica: Replica, leader: Leader, message: ExternalFetched, now_ms: int) -> Leader:
@@ -100,7 +100,7 @@ def set_in_sync(replica: Replica, leader: Leader, message: SetExternalInSync) ->
     return leader if in_sync else _with(leader, tuple(each for each in leader.external if each is not known))
 
 
-def expired(replica: Replica, leader: Leader, message: ExpireExternal, now_ms: int) -> Leader:
+def expire_followers(replica: Replica, leader: Leader, message: ExpireExternal, now_ms: int) -> Leader:
     """Remove followers from the in-sync set that have not fetched for `lag_ms_max`."""
     if not counts(replica):
         return leader

@@ -6,7 +6,7 @@ everything below n is safe here. Records below the high watermark are truncated 
 
 import msgspec
 
-from braidlog.replication.leader import wanted_sync
+from braidlog.replication.leader import required_sync
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Answer,
@@ -23,11 +23,11 @@ from braidlog.replication.messages import (
 from braidlog.replication.ready import (
     NOTHING,
     Apply,
-    DropAbove,
+    DiscardAbove,
     Effect,
     LossPossible,
     Ready,
-    RestartAt,
+    ResetLogTo,
     Trim,
     Truncate,
     Watermark,
@@ -43,14 +43,14 @@ def become_follower(replica: Replica, message: Assigned) -> Stepped:
     leader = message.assignment.leader
     assert leader is not None
     after, ready = fetch_request(replica, Follower(leader))
-    return after, Ready(apply=(DropAbove(replica.watermark),)).then(ready)
+    return after, Ready(apply=(DiscardAbove(replica.watermark),)).then(ready)
 
 
 def fetch_request(replica: Replica, follower: Follower) -> Stepped:
     if follower.asked is not None:
         return replica, NOTHING
-    if not may_ask(replica):
-        return replica.now(role=follower), Ready(wanted_sync(replica))
+    if not is_synced_to_end(replica):
+        return replica.now(role=follower), Ready(required_sync(replica))
     question = Fetch(
         node=replica.node,
         incarnation=replica.incarnation,
@@ -64,12 +64,12 @@ def fetch_request(replica: Replica, follower: Follower) -> Stepped:
     return replica.now(role=msgspec.structs.replace(follower, asked=question)), Ready(send=(question,))
 
 
-def may_ask(replica: Replica) -> bool:
+def is_synced_to_end(replica: Replica) -> bool:
     """Whether everything up to the log end is safe here, because the leader relies on the fetch offset."""
     return counted_end(replica) == replica.log.end
 
 
-def ask_again(replica: Replica, follower: Follower) -> Stepped:
+def retry_fetch(replica: Replica, follower: Follower) -> Stepped:
     """Fetch again after a lost fetch, a lost response or a refusal."""
     return fetch_request(replica, msgspec.structs.replace(follower, asked=None))
 
@@ -110,15 +110,15 @@ def _cut(replica: Replica, follower: Follower, end: int) -> Stepped:
     lowered = _loss_effects(replica, end)
     replica = replica.now(log=replica.log.truncated(end), watermark=min(replica.watermark, end))
     after, ready = fetch_request(replica, follower)
-    return after, Ready((Truncate(end),), apply=(*lowered, DropAbove(end))).then(ready)
+    return after, Ready((Truncate(end),), apply=(*lowered, DiscardAbove(end))).then(ready)
 
 
 def _log_reset(replica: Replica, follower: Follower, start: int) -> Stepped:
     lowered = _loss_effects(replica, start)
     # Everything below the leader's log start was committed: only committed records can be deleted.
-    replica = replica.now(log=replica.log.restarted(start), watermark=start)
+    replica = replica.now(log=replica.log.reset_to(start), watermark=start)
     after, ready = fetch_request(replica, follower)
-    return after, Ready((RestartAt(start),), apply=(*lowered, DropAbove(start), Watermark(start))).then(ready)
+    return after, Ready((ResetLogTo(start),), apply=(*lowered, DiscardAbove(start), Watermark(start))).then(ready)
 
 
 def _loss_effects(replica: Replica, end: int) -> tuple[Apply, ...]:
@@ -145,7 +145,7 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
         if has_idle_epoch(log, batch):
             log = log.truncated(log.end)
             persist.append(Truncate(log.end))
-        fitting = fitted(log.start, log.end, batch)
+        fitting = clipped_batch(log.start, log.end, batch)
         log = log.appended(fitting.end, fitting.epoch)
         persist.append(Write(fitting))
     if follows_start(log, answer.start):
@@ -166,7 +166,7 @@ def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:
     return log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end
 
 
-def fitted(start: int, end: int, batch: Batch) -> Batch:
+def clipped_batch(start: int, end: int, batch: Batch) -> Batch:
     """The batch as it fits this log end. The leader sends whole batches, so the first may begin below the end."""
     assert batch.base <= end, f"a batch begins at {batch.base}, the log ends at {end}"
     if end in (batch.base, start):

@@ -9,7 +9,7 @@ import msgspec
 
 from braidlog.model.errors import Reason
 from braidlog.replication import external, read_index
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import InSyncSetChange
 from braidlog.replication.log_summary import NO_EPOCH, LogSummary
 from braidlog.replication.messages import (
     Append,
@@ -78,7 +78,7 @@ def become_leader(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     persist: tuple[Effect, ...] = (BeginEpoch(replica.epoch),)
     is_unclean = message.assignment.unclean_epoch == replica.epoch
     events = (UncleanLeader(replica.log.end),) if is_unclean else ()
-    return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica), apply=events)
+    return replica.now(log=log, role=leader), Ready(persist + required_sync(replica), apply=events)
 
 
 def epoch_started(replica: Replica, leader: Leader, message: EpochStarted) -> Stepped:
@@ -207,15 +207,15 @@ def noted(progress: Progress, fetch: Fetch, log_end: int, now_ms: int) -> Progre
         leader_end=log_end,
         watermark_sent=progress.watermark_sent,
         round_sent=progress.round_sent,
-        round=read_index.echoed(progress, fetch),
+        round=read_index.confirmed_round(progress, fetch),
         parked=fetch,
         parked_ms=progress.parked_ms if progress.parked == fetch else now_ms,
     )
 
 
-def _then_refused(stepped: Stepped, fetch: Fetch, refusal: Refusal) -> Stepped:
+def _then_refused(stepped: Stepped, fetch: Fetch, write_refusal: Refusal) -> Stepped:
     replica, ready = stepped
-    return replica, ready.then(Ready(send=(Refused(fetch, refusal, replica.epoch),)))
+    return replica, ready.then(Ready(send=(Refused(fetch, write_refusal, replica.epoch),)))
 
 
 # ── The in-sync set ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +249,7 @@ def may_join(replica: Replica, leader: Leader, follower: Progress) -> bool:
 
 
 def _proposed(replica: Replica, leader: Leader, follower: Progress, *, joins_set: bool) -> tuple[Leader, Ready]:
-    change = SetChange(
+    change = InSyncSetChange(
         node=follower.node,
         joins=joins_set,
         incarnation=follower.incarnation or 0,
@@ -311,7 +311,7 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
     watermark = committed_end(replica, leader)
     advance: tuple[Watermark, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     replica = replica.now(watermark=watermark)
-    done = tuple(each for each in leader.waiting if is_done(replica, each) and has_reached(replica, leader, each))
+    done = tuple(each for each in leader.waiting if is_done(replica, each) and meets_requirement(replica, leader, each))
     deleted = tuple(each for each in leader.deleting if is_deleted(replica, leader, each))
     if done or deleted:
         leader = msgspec.structs.replace(
@@ -333,7 +333,7 @@ def is_done(replica: Replica, waiter: Waiter) -> bool:
     return waiter.end <= (replica.watermark if waiter.needs_all else counted_end(replica))
 
 
-def has_reached(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
+def meets_requirement(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
     """Whether the replicas that the writer requires beyond the in-sync set also hold the records."""
     wanted = max(waiter.in_sync_min, replica.min_in_sync)
     if waiter.in_sync_min and external.in_sync_count(replica, leader) < wanted:
@@ -386,7 +386,7 @@ def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Le
 
 def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
     """Append records. Refuses before any write if the append could not be acknowledged now."""
-    refused = refusal(replica, leader, needs_all=message.needs_all, reach=message.reach)
+    refused = write_refusal(replica, leader, needs_all=message.needs_all, reach=message.reach)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
     end = replica.log.end + message.count
@@ -396,11 +396,11 @@ def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
     leader = msgspec.structs.replace(leader, waiting=(*leader.waiting, waiter))
     persist: tuple[Effect, ...] = (Write(batch),)
     after, ready = advanced(replica, leader)
-    return after, Ready(persist + wanted_sync(replica)).then(ready)
+    return after, Ready(persist + required_sync(replica)).then(ready)
 
 
 def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
-    refused = refusal(replica, leader, needs_all=False)
+    refused = write_refusal(replica, leader, needs_all=False)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
     waiter = Waiter(message.token, message.end, message.needs_all, message.reach, message.in_sync_min)
@@ -411,15 +411,15 @@ def read(replica: Replica, leader: Leader, message: ReadIndex) -> Stepped:
     """Read up to the current log end, once that is committed. While the set is below `min_in_sync` the reader waits
     until it withdraws.
     """
-    refused = refusal(replica, leader, needs_all=False)
+    refused = write_refusal(replica, leader, needs_all=False)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
-    leader = read_index.in_new_round(leader)
+    leader = read_index.with_unsent_round(leader)
     one = Read(message.token, replica.log.end, leader.round, message.reach)
     return advanced(replica, msgspec.structs.replace(leader, reads=(*leader.reads, one)))
 
 
-def withdrawn(replica: Replica, leader: Leader, token: int) -> Stepped:
+def cancel_wait(replica: Replica, leader: Leader, token: int) -> Stepped:
     leader = msgspec.structs.replace(
         leader,
         waiting=tuple(each for each in leader.waiting if each.token != token),
@@ -429,7 +429,7 @@ def withdrawn(replica: Replica, leader: Leader, token: int) -> Stepped:
 
 
 def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Stepped:
-    refused = refusal(replica, leader, needs_all=False)
+    refused = write_refusal(replica, leader, needs_all=False)
     if refused is None and not may_delete(replica, message.offset):
         refused = Reason.OFFSET_OUT_OF_RANGE
     if refused is not None:
@@ -451,7 +451,7 @@ def may_delete(replica: Replica, offset: int) -> bool:
     return offset <= replica.watermark
 
 
-def refusal(replica: Replica, leader: Leader, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> Reason | None:
+def write_refusal(replica: Replica, leader: Leader, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> Reason | None:
     """Why the leader rejects writes now; None if it accepts them."""
     if not leader.has_begun:
         return Reason.NOT_LEADER
@@ -464,7 +464,7 @@ def refusal(replica: Replica, leader: Leader, *, needs_all: bool, reach: Reach =
     return None
 
 
-def wanted_sync(replica: Replica) -> tuple[Effect, ...]:
+def required_sync(replica: Replica) -> tuple[Effect, ...]:
     if replica.flush_on_ack and replica.log.durable < replica.log.end:
         return (Sync(replica.log.end, replica.log.cuts),)
     return ()
@@ -473,7 +473,7 @@ def wanted_sync(replica: Replica) -> tuple[Effect, ...]:
 # ── Damage ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def complained(replica: Replica, leader: Leader, message: Complaint) -> Stepped:
+def handle_complaint(replica: Replica, leader: Leader, message: Complaint) -> Stepped:
     """Check this leader's own file after a follower's checksum complaint. The follower or network may be at fault."""
     if message.epoch != replica.epoch or leader.progress(message.node) is None:
         return replica, NOTHING

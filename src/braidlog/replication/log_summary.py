@@ -59,7 +59,7 @@ class LogSummary(msgspec.Struct, frozen=True):
             self, end=end, durable=min(self.durable, end), epochs=self._epochs_below(end), cuts=cuts
         )
 
-    def restarted(self, offset: int) -> "LogSummary":
+    def reset_to(self, offset: int) -> "LogSummary":
         """An empty log that starts at `offset`."""
         return LogSummary(start=offset, end=offset, durable=offset, cuts=self.cuts + 1)
 

@@ -8,7 +8,7 @@ from enum import Enum, auto
 
 import msgspec
 
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange
 
 
 class Refusal(Enum):
@@ -129,7 +129,7 @@ class Assigned(msgspec.Struct, frozen=True):
 class ChangeRefused(msgspec.Struct, frozen=True):
     """A proposed change was definitely not written. Without this message the change stays pending."""
 
-    change: SetChange
+    change: InSyncSetChange
 
 
 # ── From the log ──────────────────────────────────────────────────────────────────────────────────────────────────────────────

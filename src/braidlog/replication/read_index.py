@@ -17,7 +17,7 @@ from braidlog.replication.messages import Fetch, Reach
 from braidlog.replication.replica_state import Leader, Progress, Read, Replica, waited_for
 
 
-def in_new_round(leader: Leader) -> Leader:
+def with_unsent_round(leader: Leader) -> Leader:
     """Start a round that no follower has received. A round already sent may be confirmed by a fetch from before the
     read.
     """
@@ -26,7 +26,7 @@ def in_new_round(leader: Leader) -> Leader:
     return msgspec.structs.replace(leader, round=leader.round + 1)
 
 
-def echoed(progress: Progress, fetch: Fetch) -> int:
+def confirmed_round(progress: Progress, fetch: Fetch) -> int:
     return max(progress.round, fetch.round)
 
 
@@ -37,7 +37,7 @@ def completed(replica: Replica, leader: Leader) -> tuple[Leader, tuple[Read, ...
         read = each
         if read.reach is Reach.EVERY and not read.is_settled and is_answered(replica, leader, read):
             # All replicas must learn that the read is committed, which takes another round.
-            leader = in_new_round(leader)
+            leader = with_unsent_round(leader)
             read = msgspec.structs.replace(read, round=leader.round, is_settled=True)
         (done if is_answered(replica, leader, read) else waiting).append(read)
     return msgspec.structs.replace(leader, reads=tuple(waiting)), tuple(done)

@@ -7,7 +7,7 @@ must be harmless. A crash cannot separate the step from its state, because the s
 import msgspec
 
 from braidlog.model.errors import Reason
-from braidlog.replication.assignment import SetChange, TornEnd
+from braidlog.replication.assignment import InSyncSetChange, TornEnd
 from braidlog.replication.messages import Answer, Batch, Complaint, Fetch
 
 
@@ -36,7 +36,7 @@ class Truncate(msgspec.Struct, frozen=True):
     end: int
 
 
-class RestartAt(msgspec.Struct, frozen=True):
+class ResetLogTo(msgspec.Struct, frozen=True):
     """Drop the whole log and start it at `offset`. Durable before anything is sent."""
 
     offset: int
@@ -72,7 +72,7 @@ class Respond(msgspec.Struct, frozen=True):
 class ProposeChange(msgspec.Struct, frozen=True):
     """Propose an in-sync set change to the metadata. A repeated proposal is written once."""
 
-    change: SetChange
+    change: InSyncSetChange
 
 
 class Resign(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ class Watermark(msgspec.Struct, frozen=True):
     offset: int
 
 
-class DropAbove(msgspec.Struct, frozen=True):
+class DiscardAbove(msgspec.Struct, frozen=True):
     """Discard everything computed from records at or above `offset`."""
 
     offset: int
@@ -131,11 +131,11 @@ class Stopped(msgspec.Struct, frozen=True):
     """Another process registered this node's number: stop this node."""
 
 
-Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | Resync | Trim | CheckFile
+Effect = BeginEpoch | Write | Sync | Truncate | ResetLogTo | Resync | Trim | CheckFile
 Proposal = ProposeChange | Resign | ReportLogEnd
 """Effects that go to the metadata."""
 Send = Fetch | Respond | Answer | Complaint | Proposal
-Apply = Done | Failed | Watermark | DropAbove | LossPossible | UncleanLeader | Stopped
+Apply = Done | Failed | Watermark | DiscardAbove | LossPossible | UncleanLeader | Stopped
 
 
 class Ready(msgspec.Struct, frozen=True):

@@ -136,7 +136,7 @@ def _resynced(replica: Replica, message: Assigned) -> Stepped:
     """
     if replica.node in message.assignment.in_sync + message.assignment.eligible:
         return replica, _resigned(replica)
-    empty = replica.now(log=replica.log.restarted(0), watermark=0, is_damaged=False)
+    empty = replica.now(log=replica.log.reset_to(0), watermark=0, is_damaged=False)
     after, ready = following.become_follower(empty, message)
     return after, Ready((Resync(),)).then(ready)
 
@@ -164,7 +164,7 @@ def _lead(replica: Replica, leader: Leader, message: Message, now_ms: int) -> St
         case Tick():
             return leading.tick(replica, leader, now_ms)
         case Complaint():
-            return leading.complained(replica, leader, message)
+            return leading.handle_complaint(replica, leader, message)
     return _serve(replica, leader, message, now_ms)
 
 
@@ -177,7 +177,7 @@ def _serve(replica: Replica, leader: Leader, message: Message, now_ms: int) -> S
         case ReadIndex():
             return leading.read(replica, leader, message)
         case Withdraw(token):
-            return leading.withdrawn(replica, leader, token)
+            return leading.cancel_wait(replica, leader, token)
         case DeleteBelow():
             return leading.delete_below(replica, leader, message)
         case ExternalFetched() | SetExternalInSync() | ExpireExternal():
@@ -192,7 +192,7 @@ def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
         case CorruptAnswer():
             return following.corrupt(replica, follower, message)
         case Tick():
-            return following.ask_again(replica, follower)
+            return following.retry_fetch(replica, follower)
     return replica, _rejected(replica, message)
 
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from braidlog.replication.assignment import Assignment, Nodes, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange, Nodes
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import Assigned, Fetch, Reach
 from braidlog.replication.ready import Ready
@@ -10,7 +10,7 @@ from braidlog.replication.ready import Ready
 
 class InSyncSet(msgspec.Struct, frozen=True):
     committed: Nodes
-    pending: SetChange | None = None
+    pending: InSyncSetChange | None = None
 
     def has_enough(self, min_in_sync: int) -> bool:
         return len(counted_for_minimum(self)) >= min_in_sync

@@ -29,7 +29,7 @@ def has_external(replica: Replica) -> bool:
     return isinstance(replica.role, Leader) and bool(external.counted(replica, replica.role))
 
 
-def counts_alone(replica: Replica) -> bool:
+def commits_without_step(replica: Replica) -> bool:
     """Whether every record of the only replica is committed and no waiter needs a step."""
     role = replica.role
     return (

@@ -15,7 +15,7 @@ from braidlog.adapters.kafka.console_relay import CALL, RelayAdapter
 from braidlog.adapters.peers.node_calls import Serve, requests_of
 from braidlog.broker.routing import Broker, Routing
 from braidlog.broker.services import Services
-from braidlog.model.actor import door_token
+from braidlog.model.actor import listener_token
 from braidlog.model.address import Address
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.authentication import Authenticate, Pauses
@@ -150,7 +150,7 @@ class ConsoleListeners:
             listener = self._make(make_adapter(dialect, self._services, **options))
             self._listeners.append(listener)
             await listener.start(LOOPBACK, 0)
-            urls[dialect] = f"{dialect}://{CONSOLE}:{door_token(self._secret, CONSOLE)}@{LOOPBACK}:{listener.port}"
+            urls[dialect] = f"{dialect}://{CONSOLE}:{listener_token(self._secret, CONSOLE)}@{LOOPBACK}:{listener.port}"
         self._ports[self._own] = self._listeners[0].port
         return urls
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.kafka import console_relay
-from braidlog.adapters.peers.node_calls import Serve, asked_for_client, call_route, requests_of
+from braidlog.adapters.peers.node_calls import Serve, call_route, client_call, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.keys.clustered_keys import ClusteredKeys
 from braidlog.broker.keys.clustered_keys import KeyServiceContext as Keys
@@ -28,7 +28,7 @@ from braidlog.broker.services import Services, tails_of
 from braidlog.cluster.controller_runner import NodeController
 from braidlog.cluster.membership import Membership, name_of
 from braidlog.cluster.metadata import proposals
-from braidlog.cluster.registration import Description, Registrar, StartFile
+from braidlog.cluster.registration import NodeDescription, Registrar, StartFile
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError
 from braidlog.model.reporting.node_report import EtcdReport
@@ -43,7 +43,7 @@ from braidlog.server.net.listener import SWEEP_SECONDS, Listener
 from braidlog.server.net.session import Session
 from braidlog.server.net.wire_log import incoming_of, session_of
 from braidlog.server.peers.gossip_thread import GossipThread
-from braidlog.server.peers.kv_peer_port import KeyPort
+from braidlog.server.peers.kv_peer_port import KeyService
 
 log = logging.getLogger("braidlog.cluster")
 
@@ -81,7 +81,7 @@ class ClusterNode:
         self._spawn = parts.spawn
         self.controller = NodeController(number, self._metadata, self._runtime, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
-        self.keys = KeyPort(
+        self.keys = KeyService(
             sender,
             services,
             self.peers.adapter.calls,
@@ -95,7 +95,7 @@ class ClusterNode:
             sender,
             context.clock,
             parts.address_of(GOSSIP),
-            self.controller.accused,
+            self.controller.on_verdict,
             tls=self._gossip_tls,
             keys=self.keys.adopt,
             incoming=incoming_of(context.wire_log),
@@ -105,7 +105,7 @@ class ClusterNode:
         self.replicas.listeners |= keys.listeners
         answers, client_answers = services.forwarding.answers, services.forwarding.client_answers
         self.peers.adapter.calls.rows |= {name: call_route(answer) for name, answer in answers.items()}
-        self.peers.adapter.calls.rows |= {name: asked_for_client(each) for name, each in client_answers.items()}
+        self.peers.adapter.calls.rows |= {name: client_call(each) for name, each in client_answers.items()}
 
     def etcd_report(self) -> EtcdReport:
         return self._store.report()
@@ -114,7 +114,7 @@ class ClusterNode:
         """What people have to know although clients are served, by the name of the health check that tells it."""
         said = {
             "metadata": self._store.outage(),
-            "etcd member": self._store.member_trouble(),
+            "etcd member": self._store.member_problem(),
             "clock": self.clock_trouble(),
             "kept tails": self._tails_left(),
         }
@@ -138,11 +138,11 @@ class ClusterNode:
         self._store.reload_certificate()
         if self._tls is None or self._gossip_tls is None:
             return
-        self._tls.read_again()
+        self._tls.reload()
         if self._registrar is None:  # the thread has not begun
-            self._gossip_tls.read_again()
+            self._gossip_tls.reload()
         else:
-            self.gossip.read_certificates_again()
+            self.gossip.reload_certificates()
 
     async def run(self, *, is_guarded: bool = False) -> None:
         """Follow the metadata.
@@ -150,7 +150,7 @@ class ClusterNode:
         `is_guarded`: the settings restrict clients. Then, and where users or rules exist, warn of ports without credentials.
         """
         is_guarded = is_guarded or bool(self._services.users.names() or self._services.rules.added())
-        for words in self._config.open_ports() if is_guarded else ():
+        for words in self._config.missing_credentials() if is_guarded else ():
             log.warning("open to this machine: %s", words)
         await self._store.run(self._services)
 
@@ -179,7 +179,7 @@ class ClusterNode:
         self._tasks.spawn(self._store.follow_metadata(self._services.reconciler), "metadata-follow")
         config = self._config.peers
         own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}
-        described = Description(
+        described = NodeDescription(
             number=self.number,
             name=self._services.hosting.node,
             folder_id=self._folder.identity.folder_id,
@@ -201,7 +201,7 @@ class ClusterNode:
         self._tasks.every(SHARE_SECONDS, self._services.replica_moves.complete, "share-topics")
         self._tasks.every(SHARE_SECONDS, self._keys.run_maintenance, "tend-slots")
         self._tasks.every(COMPARE_SECONDS, self.keys.compare, "compare-slots")
-        leases = self._store.leases(self._members, self.gossip.handle, self.controller.lost_lease)
+        leases = self._store.leases(self._members, self.gossip.handle, self.controller.on_lease_lost)
         self._tasks.spawn(leases.run(), "leases")
         await self._while(self._is_to_lead, LEAD_SECONDS_MAX)
         await self._while(self._unaware, KNOWN_SECONDS_MAX)
@@ -264,8 +264,8 @@ class ClusterNode:
         self.replicas.apply_metadata()
         self.gossip.handle(Members(self._living()))
         for each in (self.calls, self.keys.questions):
-            each.cut_all_but(self._members().answering())
-        self.controller.applied()
+            each.disconnect_all_except(self._members().responding_nodes())
+        self.controller.on_metadata_change()
         if registrar.is_fenced and not self._is_leaving and self.replicas.incarnation is not None:
             log.warning("others took node %d for dead; it registers again", self.number)
             # From here on: its own registration comes back before it is known to be its own.

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from braidlog.model.clock import Clock, Seconds
+from braidlog.model.clock import Clock, DurationHistogram
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.runtime import Syncable, took_too_long
+from braidlog.model.runtime.runtime import Syncable, timed_out
 from braidlog.server.net.scheduler import Cancellable, Deferrable, MustFinish, Parked, Polling, start
 from braidlog.storage.group_commit import Flusher
 
@@ -103,7 +103,7 @@ class EventLoopRuntime:
         self._may_sync_here_from = clock.monotonic()
         self._lone_syncs = 0
         self._synced_in_turn = False
-        self.seconds = Seconds()
+        self.seconds = DurationHistogram()
         """What the syncs on the loop took."""
 
     def wakeup(
@@ -133,7 +133,7 @@ class EventLoopRuntime:
                     is_late = True
                     running.cancel()
         if not outcome:
-            raise took_too_long(seconds)
+            raise timed_out(seconds)
         value, error = outcome[0]
         if error is not None:
             raise error

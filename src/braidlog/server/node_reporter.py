@@ -31,11 +31,11 @@ from braidlog.codec import is_compiled
 from braidlog.coordinator.shards import SHARDS
 from braidlog.coordinator.state_limits import NODE, StateKind
 from braidlog.kv.engine.values import kind_of
-from braidlog.model.clock import Clock, Seconds, added
+from braidlog.model.clock import Clock, DurationHistogram, added
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.reporting import node_report as r
-from braidlog.model.reporting.health_checks import check_room, findings
-from braidlog.model.runtime.cooperative import Pace, in_slices
+from braidlog.model.reporting.health_checks import check_room, health_checks
+from braidlog.model.runtime.cooperative import YieldCounter, in_slices
 from braidlog.partition.maintenance.scrubber import Scrubber
 from braidlog.security.authorization import roles_of
 from braidlog.server.config import LoadedConfig
@@ -70,7 +70,7 @@ class Reporter:
         upkeep: WorkerProcess,
         tables: Sequence[WorkerProcess],
         scrubber: Scrubber,
-        syncs: Callable[[], list[Seconds]],
+        syncs: Callable[[], list[DurationHistogram]],
         warnings: Callable[[], dict[str, str]],
         etcd: Callable[[], r.EtcdReport],
     ) -> None:
@@ -209,7 +209,7 @@ class Reporter:
         """All groups, and one lag more than are shown, if there are more. A group may end between two slices."""
         groups: list[r.GroupReport] = []
         lags: list[r.LagReport] = []
-        pace = Pace()
+        pace = YieldCounter()
         for name, service in list(self._services.coordinators.groups().items())[: r.LAGS_MAX]:
             before = len(lags)
             with contextlib.suppress(BrokerError):
@@ -299,7 +299,7 @@ class Reporter:
             data_dir=config.data_dir,
             disk_bytes=size,
             disk_free_bytes=free,
-            checks=[*findings(snapshot), disk],
+            checks=[*health_checks(snapshot), disk],
             snapshot=snapshot,
             settings=self.settings() if in_full else [],
             stacks=stacks() if in_full else {},

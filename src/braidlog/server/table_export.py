@@ -19,7 +19,7 @@ from braidlog.broker.schemas.schema_view import SchemaView
 from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.reporting.node_report import TableState
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.model.settings import TableForm
 from braidlog.partition.hosted_log import Role
@@ -124,7 +124,7 @@ class Tables:
 
     async def _round(self, number: int) -> bool:
         """Look at every topic once; whether one has more to turn."""
-        pace, has_more = Pace(), False
+        pace, has_more = YieldCounter(), False
         for topic in list(self._hosting.topics.values()):
             await pace.step()
             if topic.settings.table is TableForm.OFF or is_hidden(topic.name):

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from braidlog.model.clock import Clock, Seconds
+from braidlog.model.clock import Clock, DurationHistogram
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.runtime.runtime import Syncable
 from braidlog.model.settings import Flush
@@ -94,7 +94,7 @@ class Flusher:
         self._windows: set[Syncable] = set()
         self._stopping = False
         self._syncers: ThreadPoolExecutor | None = None
-        self.seconds = Seconds()
+        self.seconds = DurationHistogram()
         """What its syncs took."""
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()

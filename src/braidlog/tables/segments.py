@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from braidlog.codec.batch.header import BatchHeader
 from braidlog.codec.batch.read_committed import visible
-from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, Pieces, arrow_schema
+from braidlog.codec.columns.arrow import COLUMN_NAMES, PieceBuilder, PieceLimits, arrow_schema
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -22,7 +22,7 @@ from braidlog.storage.segment.segment_files import DATA_START, read_generation
 from braidlog.storage.state.transaction_index import ranges
 from braidlog.tables.plan import Part
 
-PIECES = Pieces(128 * 1024, 32 * 1024 * 1024)
+PIECES = PieceLimits(128 * 1024, 32 * 1024 * 1024)
 
 
 class MissedError(Exception):
@@ -67,7 +67,7 @@ def _rows(
                 data = memoryview(window)[at : at + header.size_bytes]
                 for piece, append_time in pieces.add(data, max(begin, part.start)):
                     yield _columns(piece, part.partition, append_time=append_time)
-        for piece, append_time in pieces.rest():
+        for piece, append_time in pieces.flush():
             yield _columns(piece, part.partition, append_time=append_time)
     except (BadBatch, ProtocolError) as error:
         raise UnreadError(str(error)) from error

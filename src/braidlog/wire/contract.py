@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Buffer, Inbox
+from braidlog.codec.receive_buffer import Buffer, ReceiveBuffer
 
 
 def base64_bytes(size: int) -> int:
@@ -43,7 +43,7 @@ class NeedData(Enum):
 NEED_DATA: Final = NeedData.NEED_DATA
 
 
-def forget_trace(error: BaseException | None) -> None:
+def drop_traceback(error: BaseException | None) -> None:
     """Drop the traceback of an error kept as a value. The traceback holds every frame it passed through, and the
     frames hold the error: a reference cycle that keeps a connection and its buffers until garbage collection.
     """
@@ -64,7 +64,7 @@ class Refused(msgspec.Struct, frozen=True):
     close: bool
 
     def __post_init__(self) -> None:
-        forget_trace(self.error)
+        drop_traceback(self.error)
 
 
 class Slice(Protocol):
@@ -93,7 +93,7 @@ class Receiver:
     """The receiving half of a connection: buffers bytes until they form a message; after its end it accepts none."""
 
     def __init__(self) -> None:
-        self._inbox = Inbox()
+        self._inbox = ReceiveBuffer()
         self._closed = False
 
     def receive(self, data: Buffer) -> None:
@@ -115,7 +115,7 @@ class Receiver:
     def _close(self) -> None:
         """Stop parsing and drop the buffered bytes."""
         self._closed = True
-        self._inbox = Inbox()
+        self._inbox = ReceiveBuffer()
 
 
 class Answered(Receiver):

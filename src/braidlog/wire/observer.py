@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.dialect import Secrets, watched
 
 ASKED_MAX: Final = 65_536
@@ -60,7 +60,7 @@ class Observer(ABC):
     """Fields of answers that differ between runs: times, ports, ids chosen by a server."""
 
     @abstractmethod
-    def measure(self, inbox: Inbox, side: Side) -> int | None:
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:
         """Raise ProtocolError if no frame can begin like this; its position counts from the frame's first byte."""
 
     def may_be_secret(self, side: Side, begun: bytes) -> bool:  # noqa: ARG002 - dialects override it
@@ -85,7 +85,7 @@ class LengthPrefixed(Observer):
 
     frame_bytes_max: ClassVar[int]
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - equal for both
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:  # noqa: ARG002 - equal for both
         size = inbox.peek_u32()
         if size is None:
             return None

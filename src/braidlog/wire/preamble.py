@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Buffer, Inbox
+from braidlog.codec.receive_buffer import Buffer, ReceiveBuffer
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 WORD: Final = b"AUTH "
@@ -48,7 +48,7 @@ class Preamble:
     """The server's end: one event, then `take_rest` returns the bytes of the dialect."""
 
     def __init__(self) -> None:
-        self._inbox = Inbox()
+        self._inbox = ReceiveBuffer()
 
     def receive(self, data: Buffer) -> None:
         self._inbox.feed(data)

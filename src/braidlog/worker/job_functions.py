@@ -6,7 +6,7 @@ But for the keys that a compaction has learned: they are kept from one of its jo
 import msgspec
 
 from braidlog.codec.batch.header import read_header
-from braidlog.codec.batch.records import check_section, clip_batch, heads_of, read_section
+from braidlog.codec.batch.records import check_section, heads_of, read_section, slice_batch
 from braidlog.codec.compression import DecompressedTooLarge
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.storage.compaction.compaction_merge import KeyRewriting, Plan
@@ -56,7 +56,7 @@ def _check(job: CheckRecords, batch: Buffer) -> Answer:
 
 
 def _clip(job: ClipRecords, batch: Buffer) -> Answer:
-    clipped, next_offset = clip_batch(
+    clipped, next_offset = slice_batch(
         batch,
         start_offset=job.start_offset,
         start_timestamp_ms=job.start_timestamp_ms,

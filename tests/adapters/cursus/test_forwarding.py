@@ -11,10 +11,10 @@ from tests.broker.three_nodes import OWN, TOPIC, assign
 from tests.cluster.topics import placed
 
 from braidlog.adapters.cursus.forwarding import at_partition, is_repeatable
-from braidlog.adapters.peers.node_calls import asked_for_client, call_route, requests_of
+from braidlog.adapters.peers.node_calls import call_route, client_call, requests_of
 from braidlog.broker.coordination import producer_names, stream_snapshots, transaction_checks
 from braidlog.broker.forwarding import Call
-from braidlog.coordinator.shards import place_of
+from braidlog.coordinator.shards import shard_for_name
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.security.authorization import Authorize, Operation, Rule, hash_token
 from braidlog.server.adapters import make_adapter
@@ -39,8 +39,8 @@ def cluster(
     for each in nodes.values():
         services = each.node.services
         each.table.rows |= {
-            producer_names.CALL: asked_for_client(services.producer_names.handle_call),
-            stream_snapshots.CALL: asked_for_client(services.stream_snapshots.handle_call),
+            producer_names.CALL: client_call(services.producer_names.handle_call),
+            stream_snapshots.CALL: client_call(services.stream_snapshots.handle_call),
             transaction_checks.CALL: call_route(services.transaction_checks.handle_call),
         }
     return nodes
@@ -305,7 +305,7 @@ def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:
         replicas=(str(leader),),
         min_in_sync=1,
     )
-    node.node.services.metadata.change_alone([created])
+    node.node.services.metadata.change_exclusively([created])
     assert not node.node.run(node.node.services.reconciler.apply_metadata())
 
 
@@ -334,7 +334,7 @@ def unload(coordinator: LinkedNode) -> Callable[[], None]:
     """The shard of the group `g` is not read yet; what reads it."""
     shards = coordinator.node.services.coordinators._shards
     assert shards is not None
-    shard = shards._led[place_of("g")]
+    shard = shards._led[shard_for_name("g")]
     loaded, shard.content = shard.content, None
 
     def load() -> None:

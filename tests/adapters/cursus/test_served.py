@@ -1,6 +1,6 @@
 """The order of a connection: a STREAM begins when all before it is answered, however that was read."""
 
-from braidlog.adapters.cursus.served import ServedConnection
+from braidlog.adapters.cursus.served import SessionConnection
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
@@ -11,7 +11,7 @@ STREAM = ClientConnection().request(r.Stream("orders", 0))
 
 
 def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
-    served = ServedConnection()
+    served = SessionConnection()
     consume = served.single_frame(CONSUME)
     assert consume is not None
     served.receive(STREAM)
@@ -22,7 +22,7 @@ def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
 
 
 def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
-    served = ServedConnection()
+    served = SessionConnection()
     consume = served.single_frame(CONSUME)
     assert consume is not None
     served.receive(STREAM)
@@ -31,7 +31,7 @@ def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
 
 
 def test_nothing_is_read_by_the_short_way_behind_a_stream_nor_the_stream_itself() -> None:
-    served = ServedConnection()
+    served = SessionConnection()
     assert served.single_frame(STREAM) is None
     served.receive(STREAM)
     assert getattr(served.next_event(), "message", None) == r.Stream("orders", 0)

@@ -38,7 +38,7 @@ def test_kafka_metadata_names_the_nodes_their_racks_and_the_leader() -> None:
     assert told.controller_id == 1
     (partition,) = told.topics[0].partitions
     assert partition == c.MetadataResponsePartition(0, 0, 3, 7, [3, 1, 2], [3, 2], [])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
     assert [each.node_id for each in told.brokers] == [1, 2, 3], (
         "a client that forgot node 1 could wait for it for long"
@@ -48,7 +48,9 @@ def test_kafka_metadata_names_the_nodes_their_racks_and_the_leader() -> None:
     node.runtime.advance(30_001)
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
     assert [each.node_id for each in told.brokers] == [2, 3], "it may not come back"
-    node.services.metadata.change_alone([registered(1, 2, doors=addresses(1)), e.FenceNode(node=1, incarnation=2)])
+    node.services.metadata.change_exclusively(
+        [registered(1, 2, doors=addresses(1)), e.FenceNode(node=1, incarnation=2)]
+    )
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
     assert [each.node_id for each in told.brokers] == [1, 2, 3], "it was there again meanwhile"
 
@@ -59,13 +61,15 @@ def test_the_topic_of_groups_tells_who_leads_each_shard_of_the_coordinators() ->
     after = Assignment(replicas=(1, 2, 3), in_sync=(3, 2), leader=3, leader_epoch=5)
     known = node.services.metadata.image.assignment(STATE_TOPIC, 9)
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
-    node.services.metadata.change_alone([e.AssignPartition(topic=STATE_TOPIC, partition=9, **epochs, after=after)])
+    node.services.metadata.change_exclusively(
+        [e.AssignPartition(topic=STATE_TOPIC, partition=9, **epochs, after=after)]
+    )
     shards = kafka(node, asked).topics[0].partitions
     assert [each.leader_id for each in shards] == [1] * 9 + [3] + [1] * 6
     assert shards[9] == c.MetadataResponsePartition(0, 9, 3, 5, [1, 2, 3], [3, 2], [])
     described = c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(OFFSETS_TOPIC)], 2000)
     assert [each.leader_id for each in kafka(node, described).topics[0].partitions] == [1] * 9 + [3] + [1] * 6
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     led_by_none = kafka(node, asked).topics[0].partitions[0]
     assert (led_by_none.leader_id, led_by_none.offline_replicas) == (-1, [1])
 
@@ -92,7 +96,7 @@ def test_the_topic_of_groups_is_made_when_it_is_first_asked_for(asked: Any) -> N
     """As in Kafka it is not listed before the first group; who names it sees leaders, and never partitions without one."""
     node = three_nodes()
     deleted = e.DeleteTopic(topic=STATE_TOPIC, topic_id=uuid.UUID(int=7).hex, deleted_ms=1)
-    node.services.metadata.change_alone([deleted])
+    node.services.metadata.change_exclusively([deleted])
     assert not node.run(node.services.reconciler.apply_metadata())
     for every in (c.MetadataRequest(None), c.DescribeTopicPartitionsRequest([], 2000)):
         assert [each.name for each in kafka(node, every).topics] == [TOPIC]
@@ -139,7 +143,7 @@ def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:
 def test_a_topic_of_three_replicas_is_created_while_a_node_is_away_and_completed_after_a_drain() -> None:
     node = three_nodes(name="1")
     fence = [e.FenceNode(node=3, incarnation=1)]
-    node.services.metadata.change_alone(fence)
+    node.services.metadata.change_exclusively(fence)
 
     def made(name: str, factor: int) -> list[tuple[set[int], tuple[int, ...]]]:
         topic = topics.CreateTopicsRequestTopic(name, num_partitions=4, replication_factor=factor)
@@ -152,15 +156,17 @@ def test_a_topic_of_three_replicas_is_created_while_a_node_is_away_and_completed
 
     assert made("three", 3) == made("usual", -1) == [({1, 2, 3}, (1, 2))] * 4
     drain = [registered(3, 2), e.DrainNode(node=3, incarnation=2, is_draining=True)]
-    node.services.metadata.change_alone(drain)
+    node.services.metadata.change_exclusively(drain)
     assert made("later", 3) == [({1, 2}, (1, 2))] * 4
     (told,) = kafka(node, nodes.ClusterEventsRequest()).lacking
-    assert told == nodes.LackingTopic("later", 3, 4)
+    assert told == nodes.UnderReplicatedTopic("later", 3, 4)
     grown = topics.CreatePartitionsRequestTopic("later", 5)
     assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
     node.run(node.services.replica_moves.complete())
-    assert kafka(node, nodes.ClusterEventsRequest()).lacking == [nodes.LackingTopic("later", 3, 5)], "it drains yet"
-    node.services.metadata.change_alone([registered(3, 3)])
+    assert kafka(node, nodes.ClusterEventsRequest()).lacking == [nodes.UnderReplicatedTopic("later", 3, 5)], (
+        "it drains yet"
+    )
+    node.services.metadata.change_exclusively([registered(3, 3)])
     node.run(node.services.replica_moves.complete())
     found = node.services.hosting.meta("later").assignments
     assert [({*each.replicas}, each.adding) for each in found] == [({1, 2, 3}, (3,))] * 5
@@ -169,7 +175,7 @@ def test_a_topic_of_three_replicas_is_created_while_a_node_is_away_and_completed
 def test_too_few_nodes_for_a_topic_and_too_few_replicas_for_a_record_are_told_apart() -> None:
     node = three_nodes()
     for number in (1, 3):
-        node.services.metadata.change_alone([e.FenceNode(node=number, incarnation=1)])
+        node.services.metadata.change_exclusively([e.FenceNode(node=number, incarnation=1)])
     topic = topics.CreateTopicsRequestTopic("placed", num_partitions=1, replication_factor=1)
     assigned = [topics.CreateTopicsRequestAssignment(0, [1, 3])]
     nowhere = topics.CreateTopicsRequestTopic("placed", num_partitions=-1, replication_factor=-1, assignments=assigned)
@@ -184,7 +190,7 @@ def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_
     (partition,) = kafka(three_nodes(leader=None), asked).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (E.LEADER_NOT_AVAILABLE, -1)
     node = three_nodes()
-    node.services.metadata.change_alone([registered(3, 2, doors={})])
+    node.services.metadata.change_exclusively([registered(3, 2, doors={})])
     assign(node, 3)
     (partition,) = kafka(node, asked).topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (E.LISTENER_NOT_FOUND, -1)
@@ -192,7 +198,7 @@ def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_
 
 def test_kafka_describes_cluster_and_topics_alike() -> None:
     node = three_nodes()
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     told = kafka(node, c.DescribeClusterRequest())
     assert ([each.broker_id for each in told.brokers], told.controller_id) == ([2, 3], 2)
     told = kafka(node, c.DescribeClusterRequest(include_fenced_brokers=True))
@@ -215,7 +221,7 @@ def test_kafka_finds_the_coordinator_on_its_node_and_says_when_that_is_away() ->
     node = three_nodes()
     (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
     assert (found.node_id, found.host, found.port) == (1, *addresses(1)["kafka"])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     (found,) = kafka(node, c.FindCoordinatorRequest(coordinator_keys=["g"])).coordinators
     assert found.error_code == E.COORDINATOR_NOT_AVAILABLE
 
@@ -341,11 +347,11 @@ def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
 
     assert asked(9) == (E.BROKER_ID_NOT_REGISTERED, "broker 9 is not registered")
     assert asked(1) == (E.INVALID_REQUEST, "node 1 is running; stop it first")
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partition; move them to other nodes first")
     image = node.services.metadata.image
     gone = [e.DeleteTopic(topic=name, topic_id=topic.topic_id, deleted_ms=1) for name, topic in image.topics.items()]
-    node.services.metadata.change_alone(gone)
+    node.services.metadata.change_exclusively(gone)
     assert asked(1) == (E.NONE, None)
     assert removed == ["1"], "its member of etcd is removed as well"
     assert sorted(node.services.metadata.image.cluster.nodes()) == [2, 3]

@@ -52,7 +52,7 @@ def test_leaders_are_not_asked_for_clients_that_look_for_them() -> None:
 def test_a_consumer_looks_again_while_the_node_that_keeps_commits_is_away() -> None:
     nodes = produced()
     node = nodes[LEADER]
-    node.node.services.metadata.change_alone([e.FenceNode(node=COORDINATOR, incarnation=1)])
+    node.node.services.metadata.change_exclusively([e.FenceNode(node=COORDINATOR, incarnation=1)])
     assert mlog(node, m.FetchRequest(TOPIC, "c")).code == E.TOPIC_NOT_FOUND
     assert mlog(node, m.FetchOffsetRequest(TOPIC, "c")).code == E.RECOVER_OFFSETS
     assert mlog(node, m.CommitOffsetRequest(TOPIC, "c", 1)).code == E.COMMIT_OFFSET

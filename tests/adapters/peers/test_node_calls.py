@@ -85,7 +85,7 @@ def test_a_leader_that_is_away_is_told_as_what_may_be_tried_again_and_waited_for
 
 def test_while_the_coordinator_is_away_its_clients_are_told_to_try_again() -> None:
     nodes = linked(2, "rustlog")
-    nodes[2].node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    nodes[2].node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     told = rustlog(nodes[2], m.OffsetCommit(group="g", topic=TOPIC, partition=0, offset=1))
     assert (told.code, told.details) == (500, {"retriable": True})
     assert nodes[1].called == []
@@ -168,7 +168,7 @@ def test_any_node_takes_what_flux_asks_of_records_and_groups(asked: int) -> None
     for each in nodes.values():
         assert flux(each, fm.ReadOffset("5", "g", TOPIC, 0)).offset == 1
         heartbeat = fm.Heartbeat("6", "g", TOPIC, "me", joined.generation)
-        assert isinstance(flux(each, heartbeat), fm.HeartbeatTaken)
+        assert isinstance(flux(each, heartbeat), fm.HeartbeatAccepted)
     told = flux(node, fm.Heartbeat("7", "g", TOPIC, "me", joined.generation + 1))
     assert (told.code, told.message) == (fm.ErrorCode.GENERATION_MISMATCH, "stale generation")
 

@@ -12,7 +12,7 @@ from tests.model.manual_world import StuckError
 
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
 from braidlog.adapters.peers.node_calls import ForwardedConversation
-from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter, forward_of, relayed
+from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter, client_frame, to_forward
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
 from braidlog.broker.keys.kv_peer_service import KeyPeerService
@@ -25,7 +25,7 @@ from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import ClientConnection as MayflyClient
 from braidlog.wire.mayfly.connection import Request
 from braidlog.wire.peer import messages as m
-from braidlog.wire.peer.asking import AskingConnection, Response
+from braidlog.wire.peer.asking import RequestingConnection, Response
 from braidlog.wire.peer.connection import Frame
 
 
@@ -64,14 +64,14 @@ class Port(Client):
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
         if node not in self.others:
             raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
-        answer = asked(self.others[node], forward_of(call, self.exchange.stamp()), self.exchange.sender)
+        answer = asked(self.others[node], to_forward(call, self.exchange.stamp()), self.exchange.sender)
         assert isinstance(answer, m.Answer | m.TopologyChanged)
-        return relayed(call, answer)
+        return client_frame(call, answer)
 
 
 def asked(port: Port, message: Any, sender: bytes = sender_of(2), principal: str = "anonymous") -> Any:
     """What is answered; None if the connection is closed upon."""
-    connection = AskingConnection(sender)
+    connection = RequestingConnection(sender)
     connection.receive(port.answer(connection.request(message), principal))
     event = connection.next_event()
     if event is NEED_DATA:

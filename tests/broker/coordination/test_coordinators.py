@@ -7,13 +7,13 @@ from tests.broker.node import Node
 from tests.refusals import refused_with
 
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.shards import SHARDS, STATE_TOPIC, place_of
+from braidlog.coordinator.shards import SHARDS, STATE_TOPIC, shard_for_name
 from braidlog.model.errors import Reason
 from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 
-OTHER = next(name for name in ("h", "i", "j") if place_of(name) != place_of("g"))
+OTHER = next(name for name in ("h", "i", "j") if shard_for_name(name) != shard_for_name("g"))
 
 
 def commit(node: Node, group: str, offset: int = 1) -> None:
@@ -46,7 +46,7 @@ def test_the_first_requests_wait_for_the_shards_and_none_is_refused() -> None:
     listed = node.spawn(node.services.coordinators.all_led())
     node.runtime.settle()
     numbers = [job.result().number for job in reached]
-    assert numbers == [place_of("g"), place_of(OTHER), place_of("g")]
+    assert numbers == [shard_for_name("g"), shard_for_name(OTHER), shard_for_name("g")]
     assert len(listed.result()) in (0, SHARDS), "none, or all of them: never one that is being read"
     assert len(node.services.coordinators.local_coordinators()) == SHARDS
     assert node.services.hosting.names() == ["a"], "no request sees the topic"
@@ -109,6 +109,6 @@ def with_folder(disk: SimulatedDisk, work: object) -> None:
 
 
 def refused(node: Node, group: str) -> None:
-    with refused_with(Reason.UNAVAILABLE, match="cannot be read: the log of this node says why") as caught:
+    with refused_with(Reason.UNAVAILABLE, match="cannot be read; see the log of this node") as caught:
         commit(node, group)
     assert "/data" not in str(caught.value), "clients see it"

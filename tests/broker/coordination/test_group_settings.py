@@ -79,7 +79,7 @@ def test_groups_with_settings_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(image_checks, "GROUPS_MAX", 1)
     node = Node()
     change(node, "g", {SESSION: 50_000})
-    with refused_with(Reason.QUOTA_EXCEEDED, match="1 groups can have settings"):
+    with refused_with(Reason.QUOTA_EXCEEDED, match="limit of 1 groups with settings"):
         change(node, "h", {SESSION: 50_000})
     change(node, "g", {SESSION: None})
     change(node, "h", {SESSION: 50_000})

@@ -113,7 +113,7 @@ def test_a_partition_without_a_leader_is_a_failure_and_one_that_is_gone_is_none(
     assert failure.reason is Reason.NOT_LEADER
     assert write(node, 5, patient=False) == {}
     topic_id = node.services.hosting.meta(TOPIC).topic_id
-    node.services.metadata.change_alone([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
+    node.services.metadata.change_exclusively([e.DeleteTopic(topic=TOPIC, topic_id=topic_id, deleted_ms=0)])
     assert write(node, 0, patient=False) == {}
     assert others.asked == []
 
@@ -121,7 +121,7 @@ def test_a_partition_without_a_leader_is_a_failure_and_one_that_is_gone_is_none(
 def test_a_dead_leader_is_not_asked() -> None:
     node = three_nodes(leader=3)
     others = Others(node, lambda *_: None)
-    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    node.services.metadata.change_exclusively([e.FenceNode(node=3, incarnation=1)])
     assert len(write(node, 0, patient=False)) == 1
     assert others.asked == []
 

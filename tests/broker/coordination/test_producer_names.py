@@ -7,7 +7,7 @@ import pytest
 from tests.adapters.peers.linked_nodes import LinkedNode, linked
 from tests.refusals import refused_with
 
-from braidlog.adapters.peers.node_calls import asked_for_client
+from braidlog.adapters.peers.node_calls import client_call
 from braidlog.broker.coordination.producer_names import CALL, REMEMBERED_MAX, REMEMBERED_SECONDS
 from braidlog.cluster.metadata import events as e
 from braidlog.coordinator.transactions.named_producers import NamedProducer
@@ -17,7 +17,7 @@ from braidlog.model.errors import BrokerError, Reason
 def three() -> dict[int, LinkedNode]:
     nodes = linked(3)
     for each in nodes.values():
-        each.table.rows[CALL] = asked_for_client(each.node.services.producer_names.handle_call)
+        each.table.rows[CALL] = client_call(each.node.services.producer_names.handle_call)
     return nodes
 
 
@@ -60,7 +60,7 @@ def test_a_higher_epoch_is_the_next_of_the_same_id_and_a_lower_one_is_fenced_eve
 def test_while_the_coordinator_is_away_known_names_go_on() -> None:
     nodes = three()
     known = resolved(nodes[2])
-    nodes[2].node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    nodes[2].node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
     nodes[2].node.runtime.advance(round(REMEMBERED_SECONDS * 1000))
     assert resolved(nodes[2]) == known
     for name, epoch in (("new", 0), ("p", 1)):

@@ -10,7 +10,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import TOPIC
 from tests.refusals import refused_with
 
-from braidlog.adapters.peers.node_calls import asked_for_client
+from braidlog.adapters.peers.node_calls import client_call
 from braidlog.broker.coordination.stream_snapshots import CALL, StreamSnapshots
 from braidlog.coordinator.snapshot_store import KeptSnapshot, Snapshot, StreamName
 from braidlog.coordinator.state_limits import StateKind
@@ -23,7 +23,7 @@ KEPT = Snapshot(3, b"three")
 def three() -> dict[int, LinkedNode]:
     nodes = linked(3)
     for each in nodes.values():
-        each.table.rows[CALL] = asked_for_client(each.node.services.stream_snapshots.handle_call)
+        each.table.rows[CALL] = client_call(each.node.services.stream_snapshots.handle_call)
     return nodes
 
 

@@ -156,7 +156,7 @@ class Member(NamedTuple):
 def member(name: str, *, flush: Flush = Flush.ACK) -> Member:
     node = KvNode(name=name, kv=KeyValueSettings(feed=False, flush=flush))
     services = node.services
-    services.metadata.change_alone([registered(number) for number in NODES])
+    services.metadata.change_exclusively([registered(number) for number in NODES])
     tails = TailFolder(node.disk, "/tails")
     around = KeyServiceContext(b"." * 16, services.routing, tails, node.runtime, lambda work, _: node.spawn(work))
     return Member(node, around, node.kv.join_cluster(around))
@@ -191,7 +191,7 @@ def test_the_controller_makes_the_slots_when_there_are_nodes_enough_or_time_is_u
         one.node.run(one.keys.run_maintenance())
         assert one.has_slots == (name == "1"), "one node makes them unasked"
     one = member("1")
-    one.node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    one.node.services.metadata.change_exclusively([FenceNode(node=3, incarnation=1)])
     one.node.run(one.keys.run_maintenance())
     assert not one.has_slots
     one.node.runtime.advance(round(WAIT_SECONDS * 1000) + 1)

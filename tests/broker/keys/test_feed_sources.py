@@ -140,7 +140,7 @@ def test_what_is_not_committed_is_not_told_and_what_is_cut_never_was(fed: FedPee
     fed.pass_time()
     assert len(fed.told()) == 1
     fed.keys.elect(2)
-    fed.keys.assign(fed.keys.assignment.changed(in_sync=(2, 3)))
+    fed.keys.assign(fed.keys.assignment.with_changes(in_sync=(2, 3)))
     fed.do(o.Push(KEY, o.End.RIGHT, (b"b",)), node=2)
     fed.keys.away = set()
     fed.keys.assign()
@@ -179,10 +179,10 @@ def test_a_feed_that_is_further_behind_than_the_log_tells_what_every_key_holds(f
 
 
 def test_a_feed_that_cannot_write_tells_it_later(fed: FedPeers) -> None:
-    fed.feed.assign(fed.feed.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    fed.feed.assign(fed.feed.assignment.with_changes(in_sync=(1,), eligible=(2, 3)))
     fed.do(o.Increment(KEY))
     assert fed.told() == []
-    fed.feed.assign(fed.feed.assignment.changed(in_sync=(1, 2, 3), eligible=()))
+    fed.feed.assign(fed.feed.assignment.with_changes(in_sync=(1, 2, 3), eligible=()))
     fed.pass_time()
     assert [row[1] for row in fed.told()] == [b"1"]
 

@@ -184,7 +184,7 @@ def test_a_burst_whose_leader_gets_followers_waits_for_them(flush: Flush) -> Non
     with one.runtime.holding_syncs():
         change = one.burst(o.Set(b"a", b"1"))
         assert change.is_done is (flush is Flush.INTERVAL)
-        one.peers.assign(one.peers.assignment.changed(replicas=(1, 2, 3), in_sync=(1, 2, 3)))
+        one.peers.assign(one.peers.assignment.with_changes(replicas=(1, 2, 3), in_sync=(1, 2, 3)))
     one.peers.away = {2, 3}
     one.peers.carry()
     assert change.is_done is (flush is Flush.INTERVAL)
@@ -198,7 +198,7 @@ def test_a_burst_whose_leader_is_deposed_is_in_doubt() -> None:
     one = Only(Flush.ACK)
     with one.runtime.holding_syncs():
         change, read = one.burst(o.Set(b"a", b"1")), one.burst(o.Get(b"a"))
-        one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
+        one.peers.assign(one.peers.assignment.with_changes(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
     one.carry()
     (refused,) = change.result()
@@ -212,9 +212,9 @@ def test_what_the_next_leader_commits_at_the_same_offset_acknowledges_nothing() 
     with one.runtime.holding_syncs(one.slots._written):
         change = one.burst(o.Set(b"a", b"1"))
         one.peers.away = {1}
-        one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
+        one.peers.assign(one.peers.assignment.with_changes(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
-        one.peers.assign(one.peers.assignment.changed(in_sync=(2,)))
+        one.peers.assign(one.peers.assignment.with_changes(in_sync=(2,)))
         other = one.runtime.spawn(one.slots_of(2).execute(o.Set(b"b", b"2"), Level.ONE))
         one.peers.away = set()
         one.peers.assign()
@@ -231,7 +231,7 @@ def test_a_single_change_of_a_deposed_leader_is_in_doubt() -> None:
     one = Only(Flush.ACK)
     with one.runtime.holding_syncs():
         job: Job[Any] = one.runtime.spawn(one.slots.execute(o.Set(b"a", b"1"), Level.QUORUM))
-        one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
+        one.peers.assign(one.peers.assignment.with_changes(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
     one.carry()
     assert reason_of(job.result) is Reason.TIMED_OUT

@@ -19,10 +19,10 @@ from braidlog.kv.replicated.anti_entropy import Ask, LeafState, Narrower, Reply,
 from braidlog.kv.replicated.merkle import LEAVES
 from braidlog.kv.replicated.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.server.peers.kv_peer_client import KeyQuestions
+from braidlog.server.peers.kv_peer_client import KeyCalls
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.peer import messages as m
-from braidlog.wire.peer.asking import AskingConnection, Response
+from braidlog.wire.peer.asking import RequestingConnection, Response
 from braidlog.wire.peer.connection import Frame
 
 KEYS = [key for key in (b"key-%d" % at for at in range(8_000)) if log_of(slot_of(key), KEY_LOGS) == 0][:40]
@@ -38,7 +38,7 @@ class Link(Client):
         self.pushed += data
 
 
-class Questions(KeyQuestions):
+class Questions(KeyCalls):
     """Of one node to the leader of slot 0, all in bytes."""
 
     def __init__(self, peers: "ComparedPeers") -> None:
@@ -57,7 +57,7 @@ class Questions(KeyQuestions):
         if node in self.peers.away:
             raise BrokerError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
         self.asked.append(message)
-        end, serving, link = AskingConnection(bytes(16)), self.peers.ports[node].open(), Link()
+        end, serving, link = RequestingConnection(bytes(16)), self.peers.ports[node].open(), Link()
         serving.receive(end.request(message))
         frame = serving.next_event()
         assert isinstance(frame, Frame)

@@ -110,7 +110,7 @@ def test_a_leader_that_nobody_follows_answers_one_and_no_more() -> None:
 
 def test_all_waits_for_every_replica_and_what_was_written_stays() -> None:
     peers = KeyPeers()
-    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2)))
     peers.away = {3}
     quorum, every = peers.ask(1, o.Set(KEY, b"1")), peers.ask(1, o.Set(KEY, b"2"), Level.ALL)
     assert (quorum.is_done, every.is_done) == (True, False)
@@ -121,7 +121,7 @@ def test_all_waits_for_every_replica_and_what_was_written_stays() -> None:
 
 def test_too_small_a_set_is_refused_before_anything_is_written() -> None:
     peers = KeyPeers()
-    peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1,), eligible=(2, 3)))
     assert reason_of(peers.ask(1, o.Set(KEY, b"1")).result) is Reason.NOT_ENOUGH_REPLICAS
     assert peers[1].partition.end_offset == 0
     assert peers.ask(1, o.Exists(KEY), Level.ONE).result() is False
@@ -135,7 +135,7 @@ def test_what_a_deposed_leader_acknowledged_at_one_is_kept_and_taken_by_the_next
     peers.ask(1, o.Increment(KEY, 1), Level.ONE)  # it does not know yet
     lost = peers.ask(1, o.Increment(KEY, 10))
     assert peers.ask(2, o.Increment(KEY, 100)).is_done is False
-    peers.assign(peers.assignment.changed(in_sync=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(2, 3)))
     peers.tick()
     assert peers.ask(2, o.Get(KEY)).result() == b"105"
     peers.away = set()
@@ -173,7 +173,7 @@ def test_a_tail_is_sent_until_it_is_committed_and_goes_then() -> None:
     peers.elect(2)
     for amount in (1, 2, 3):
         peers.ask(1, o.Increment(KEY, amount), Level.ONE)
-    peers.assign(peers.assignment.changed(in_sync=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(2, 3)))
     peers.away = set()
     peers.assign()
     peers.tick()
@@ -271,7 +271,7 @@ def test_a_replica_that_was_away_too_long_begins_with_the_checkpoint() -> None:
     peers.ask(1, o.Increment(KEY))
     peers.tick()
     peers.away = {3}
-    peers.assign(peers.assignment.changed(in_sync=(1, 2)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 2)))
     for _ in range(4):
         peers.ask(1, o.Increment(KEY))
     assert checkpoint(peers).result()
@@ -293,7 +293,7 @@ def test_what_ends_where_the_next_leaders_log_begins_is_kept_before_it_goes() ->
     peers.elect(2)
     for _ in range(3):
         peers.ask(1, o.Increment(KEY, 10), Level.ONE)  # at 1, 2 and 3: it does not know yet
-    peers.assign(peers.assignment.changed(in_sync=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(2, 3)))
     for _ in range(3):
         peers.ask(2, o.Increment(KEY, 100))
     assert checkpoint(peers, 2).result()
@@ -548,7 +548,7 @@ def test_a_batch_of_large_values_is_divided() -> None:
 def test_what_too_few_replicas_would_keep_is_refused_one_by_one_and_reads_are_not() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
-    peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1,), eligible=(2, 3)))
     job, read = burst(peers, o.Set(KEY, b"2"), o.Increment(KEY)), burst(peers, o.Get(KEY))
     assert [each.reason for each in job.result()] == [Reason.NOT_ENOUGH_REPLICAS] * 2
     peers.time_out()

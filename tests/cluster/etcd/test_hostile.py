@@ -7,7 +7,7 @@ from tests.model.manual_world import Job
 from tests.refusals import refused_with
 
 from braidlog.cluster.etcd.entries import ImageEnd, Keys, Written, digest, one
-from braidlog.cluster.etcd.leases import LeaseMessage, Leases
+from braidlog.cluster.etcd.leases import LeaseMessage, LeaseMonitor
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.presence import Life, Presence
@@ -156,7 +156,7 @@ def test_a_node_whose_number_is_overwritten_writes_it_again_under_its_lease(valu
 def test_a_life_of_no_node_is_no_node() -> None:
     cluster, node, _ = begun()
     told: list[LeaseMessage] = []
-    leases = Leases(node.client, cluster.runtime, KEYS, Membership, told.append, told.append)  # type: ignore[arg-type]
+    leases = LeaseMonitor(node.client, cluster.runtime, KEYS, Membership, told.append, told.append)  # type: ignore[arg-type]
     cluster.etcd.write([Put(KEYS.alive.first + b"\xff", b"x")], [], [])
     job: Job[None] = cluster.runtime.spawn(leases.run())
     cluster.runtime.advance(5_000)

@@ -12,7 +12,7 @@ from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata import history as histories
 from braidlog.cluster.metadata.history import Cursor, History
 from braidlog.cluster.metadata.image import Image
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange
 
 LED = Assignment(replicas=(1, 2, 3), in_sync=(1, 2), leader=2, leader_epoch=2, partition_epoch=1)
 
@@ -42,7 +42,7 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
         (create("u", "02"), "topic u created (partitions: 2, replicas: 1)"),
         (e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1), "topic t deleted"),
         (assign(LED), "t/0: node 2 leads, epoch 2 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
-        (assign(LED.led_by(None)), "t/0: no node leads, epoch 3 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
+        (assign(LED.with_leader(None)), "t/0: no node leads, epoch 3 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
         (
             assign(msgspec.structs.replace(LED, in_sync=(1, 2, 3), unclean_epoch=2)),
             "t/0: node 2 leads, epoch 2 (was node 1); records may be lost",
@@ -56,7 +56,7 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
             e.ChangeSet(
                 topic="t",
                 partition=0,
-                change=SetChange(3, joins=False, incarnation=1, leader_epoch=1, partition_epoch=0),
+                change=InSyncSetChange(3, joins=False, incarnation=1, leader_epoch=1, partition_epoch=0),
             ),
             "t/0: in sync: 1, 2 (was 1, 2, 3)",
         ),
@@ -142,7 +142,7 @@ def test_the_story_of_a_partition_has_its_nodes_and_no_other_partition() -> None
         1,
     ):
         history.apply(image, event, seq, seq)
-    assert [each.at.seq for each in history.story("t", 0)] == [1, 2, 3, 5, 8, 9]
+    assert [each.at.seq for each in history.partition_history("t", 0)] == [1, 2, 3, 5, 8, 9]
 
 
 def test_no_more_is_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

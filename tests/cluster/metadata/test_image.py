@@ -9,7 +9,7 @@ from braidlog.cluster.metadata.image import HANDLERS, Image, decode_image
 from braidlog.cluster.metadata.image_state import DELETED_KEPT_MS
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import InSyncSetChange
 from braidlog.replication.control.incarnation import Life
 
 
@@ -73,8 +73,8 @@ def test_leaders_and_in_sync_sets_are_fenced_by_their_epochs() -> None:
     image = image_of(
         *nodes,
         create(placement=((0, 1), (0, 1))),
-        e.ChangeSet(topic="a", partition=1, change=SetChange(1, False, 0, 1, 0)),
-        e.ChangeSet(topic="a", partition=1, change=SetChange(1, True, 1, 1, 1)),
+        e.ChangeSet(topic="a", partition=1, change=InSyncSetChange(1, False, 0, 1, 0)),
+        e.ChangeSet(topic="a", partition=1, change=InSyncSetChange(1, True, 1, 1, 1)),
         e.ChangeLeader(topic="a", partition=1, leader_id="1", leader_epoch=2),
     )
     untouched, changed = image.topics["a"].assignments

@@ -70,9 +70,9 @@ def test_topics_that_a_registration_changed_are_looked_at() -> None:
     node = MetadataNode()
     for name in ("a", "b"):
         node.run(node.topics.create(name, 1))
-    node.metadata.take_touched()
+    node.metadata.take_changed_topics()
     life = Life(boot_id="b", folder_id="f")
-    node.metadata.change_alone([RegisterNode(node=0, incarnation=node.metadata.seq + 1, life=life)])
-    assert node.metadata.take_touched() == {"a", "b"}
-    node.metadata.change_alone([RegisterNode(node=1, incarnation=node.metadata.seq + 1, life=life)])
-    assert node.metadata.take_touched() == set()
+    node.metadata.change_exclusively([RegisterNode(node=0, incarnation=node.metadata.seq + 1, life=life)])
+    assert node.metadata.take_changed_topics() == {"a", "b"}
+    node.metadata.change_exclusively([RegisterNode(node=1, incarnation=node.metadata.seq + 1, life=life)])
+    assert node.metadata.take_changed_topics() == set()

@@ -9,12 +9,12 @@ from tests.codec.twins import load_plain, outcome
 
 from braidlog.codec.batch import record_slice as compiled
 from braidlog.codec.batch.header import read_header
-from braidlog.codec.batch.records import clip_batch, decode_batch, encode_batch, select_batch
+from braidlog.codec.batch.records import decode_batch, encode_batch, select_batch, slice_batch
 from braidlog.codec.batch.records_section import INT64_MIN, iter_records
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 
-PLAIN = load_plain("clip")
+PLAIN = load_plain("codec/batch/record_slice")
 MANY = 1 << 30
 
 
@@ -39,8 +39,8 @@ def test_both_twins_find_what_a_walk_finds(
         "records_max": records_max,
         "bytes_max": bytes_max,
     }
-    found = compiled.clip_records(section, len(records), len(records) - 1, 0, **asked)
-    assert tuple(found) == tuple(PLAIN.clip_records(section, len(records), len(records) - 1, 0, **asked))
+    found = compiled.slice_records(section, len(records), len(records) - 1, 0, **asked)
+    assert tuple(found) == tuple(PLAIN.slice_records(section, len(records), len(records) - 1, 0, **asked))
     spans = list(iter_records(section, len(records), len(records) - 1))
     first = next((s for s in spans if s.offset_delta >= start and s.timestamp_delta >= since), None)
     if first is None:
@@ -61,8 +61,8 @@ def test_both_twins_refuse_the_same_sections(at: int, byte: int) -> None:
     section = bytearray(section_of([b"one", b"two", b"three", b"four"]))
     section[at % len(section)] = byte
     asked = {"start_delta": 2, "records_max": 1, "bytes_max": 9}
-    ours = outcome(lambda: tuple(compiled.clip_records(bytes(section), 4, 3, 0, **asked)))
-    theirs = outcome(lambda: tuple(PLAIN.clip_records(bytes(section), 4, 3, 0, **asked)))
+    ours = outcome(lambda: tuple(compiled.slice_records(bytes(section), 4, 3, 0, **asked)))
+    theirs = outcome(lambda: tuple(PLAIN.slice_records(bytes(section), 4, 3, 0, **asked)))
     assert ours == theirs
 
 
@@ -70,12 +70,12 @@ def test_both_twins_refuse_the_same_sections(at: int, byte: int) -> None:
 def test_a_part_of_a_batch_has_its_offsets_and_times(compression: Compression) -> None:
     values, times = [b"%d" % number for number in range(100)], [1000 + number for number in range(100)]
     batch = encode_batch(values, timestamps=times, base_timestamp=1000, base_offset=500, compression=compression)
-    clipped, after = clip_batch(batch, start_offset=540, records_max=3, bytes_max=MANY, decompressed_bytes_max=MANY)
+    clipped, after = slice_batch(batch, start_offset=540, records_max=3, bytes_max=MANY, decompressed_bytes_max=MANY)
     assert read_header(clipped).compression == 0
     rows = decode_batch(clipped, decompressed_bytes_max=0)
     assert [(row[0], row[1], row[3]) for row in rows] == [(540 + n, 1040 + n, b"%d" % (40 + n)) for n in range(3)]
     assert after == 543
-    clipped, after = clip_batch(
+    clipped, after = slice_batch(
         batch, start_offset=0, start_timestamp_ms=1098, records_max=9, bytes_max=MANY, decompressed_bytes_max=MANY
     )
     assert [row[0] for row in decode_batch(clipped, decompressed_bytes_max=0)] == [598, 599]
@@ -86,10 +86,10 @@ def test_a_batch_that_compaction_thinned() -> None:
     batch = encode_batch([b"%d" % number for number in range(10)], base_timestamp=0, base_offset=100)
     keep = [number in {2, 7} for number in range(10)]
     thin = select_batch(batch, 0, read_header(batch), keep, decompressed_bytes_max=MANY)
-    clipped, after = clip_batch(thin, start_offset=101, records_max=1, bytes_max=0, decompressed_bytes_max=0)
+    clipped, after = slice_batch(thin, start_offset=101, records_max=1, bytes_max=0, decompressed_bytes_max=0)
     assert [row[0] for row in decode_batch(clipped, decompressed_bytes_max=0)] == [102]
     assert after == 107
-    clipped, after = clip_batch(thin, start_offset=108, records_max=1, bytes_max=0, decompressed_bytes_max=0)
+    clipped, after = slice_batch(thin, start_offset=108, records_max=1, bytes_max=0, decompressed_bytes_max=0)
     assert decode_batch(clipped, decompressed_bytes_max=0) == []
     assert after == 110
 
@@ -97,9 +97,9 @@ def test_a_batch_that_compaction_thinned() -> None:
 def test_a_damaged_batch_is_not_looked_into() -> None:
     batch = encode_batch([b"x"], base_timestamp=0)
     with pytest.raises(ProtocolError, match="CRC"):
-        clip_batch(batch[:-1] + b"\xff", start_offset=0, records_max=1, bytes_max=1, decompressed_bytes_max=1)
+        slice_batch(batch[:-1] + b"\xff", start_offset=0, records_max=1, bytes_max=1, decompressed_bytes_max=1)
 
 
 def test_all_times_are_late_enough_by_default() -> None:
     section = section_of([b"x"], [INT64_MIN // 2])
-    assert compiled.clip_records(section, 1, 0, 0, start_delta=0, records_max=1, bytes_max=1).count == 1
+    assert compiled.slice_records(section, 1, 0, 0, start_delta=0, records_max=1, bytes_max=1).count == 1

@@ -30,7 +30,7 @@ NOW_MS = 1_700_000_000_123
 
 
 def load_plain() -> ModuleType:
-    source = Path(varint.__file__).with_name("rows.py")
+    source = Path(varint.__file__).with_name("batch") / "rows.py"
     loader = SourceFileLoader("braidlog_rows_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None

@@ -9,7 +9,7 @@ from tests.codec.twins import load_plain, outcome
 from braidlog.codec.batch import schema_ids as compiled
 from braidlog.codec.batch.records import encode_batch
 
-PLAIN = load_plain("value_heads")
+PLAIN = load_plain("codec/batch/schema_ids")
 HEADS = st.sampled_from([b"\0\0\0\0\1", b"\0\0\0\0\2", b"\0\xff\xff\xff\xff", b"\0\0\0\0", b"\1\0\0\0\1", b""])
 VALUES = st.lists(st.none() | st.builds(bytes.__add__, HEADS, st.binary(max_size=5)), min_size=1, max_size=30)
 

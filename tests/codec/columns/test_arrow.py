@@ -14,7 +14,7 @@ from braidlog.codec.batch.header import empty_batch, read_header, seal, with_app
 from braidlog.codec.batch.read_committed import AbortedRange
 from braidlog.codec.batch.records import control_batch, decode_batch, encode_batch
 from braidlog.codec.columns import arrow
-from braidlog.codec.columns.arrow import PieceBuilder, Pieces, arrow_schema
+from braidlog.codec.columns.arrow import PieceBuilder, PieceLimits, arrow_schema
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 
@@ -30,8 +30,8 @@ def twin(request, monkeypatch):
 
 def read(data, start_offset=0, end_offset=2**63 - 1, columns=arrow.COLUMN_NAMES):
     """All of it in one batch."""
-    builder = PieceBuilder(columns, Pieces(10**9, 10**9), end_offset=end_offset, decompressed_bytes_max=BOUND)
-    pieces = [piece for piece, _ in [*builder.add(data, start_offset), *builder.rest()]]
+    builder = PieceBuilder(columns, PieceLimits(10**9, 10**9), end_offset=end_offset, decompressed_bytes_max=BOUND)
+    pieces = [piece for piece, _ in [*builder.add(data, start_offset), *builder.flush()]]
     whole = pa.Table.from_batches(pieces, arrow_schema(columns)).combine_chunks()
     batch = whole.to_batches()[0] if whole.num_rows else pa.RecordBatch.from_pylist([], arrow_schema(columns))
     batch.validate(full=True)
@@ -162,8 +162,8 @@ def test_truncated_at_every_length():
 
 
 def pieces_of(parts, rows_max, bytes_max, aborted=(), start=0, end=2**62, columns=arrow.COLUMN_NAMES):
-    builder = PieceBuilder(columns, Pieces(rows_max, bytes_max), end_offset=end, decompressed_bytes_max=BOUND)
-    return [piece for part in parts for piece in builder.add(part, start, aborted)] + list(builder.rest())
+    builder = PieceBuilder(columns, PieceLimits(rows_max, bytes_max), end_offset=end, decompressed_bytes_max=BOUND)
+    return [piece for part in parts for piece in builder.add(part, start, aborted)] + list(builder.flush())
 
 
 @given(

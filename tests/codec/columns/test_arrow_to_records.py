@@ -14,7 +14,7 @@ from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.columns import arrow_to_records as built
 from braidlog.codec.murmur import partition_for_key
 
-PLAIN = load_plain("pack")
+PLAIN = load_plain("codec/columns/arrow_to_records")
 TWINS = [pytest.param(built, id="built"), pytest.param(PLAIN, id="plain")]
 NO_LIMIT = 1 << 40
 ITEMS = st.lists(st.one_of(st.none(), st.binary(max_size=12)), max_size=30)

@@ -28,7 +28,7 @@ from braidlog.codec.columns import column_blocks as compiled
 from braidlog.codec.compression import Compression
 from braidlog.codec.errors import ProtocolError
 
-PLAIN_BLOCKS = load_plain("blocks")
+PLAIN_BLOCKS = load_plain("codec/columns/column_blocks")
 WRITERS = (compiled, PLAIN_BLOCKS)
 TWINS = [pytest.param(COMPILED, id="built"), pytest.param(PLAIN, id="plain")]
 MANY = 1 << 30

@@ -7,7 +7,7 @@ import pytest
 from braidlog.coordinator.consumer_groups.assignors import (
     ASSIGNORS,
     RANGE,
-    STEPS_AT_ONCE,
+    STEPS_PER_SLICE,
     UNIFORM,
     Target,
     Work,
@@ -108,6 +108,6 @@ def test_a_large_group_is_divided_in_slices(assignor: str) -> None:
     topics = {f"t{number}": 1 for number in range(200)}
     wishes = {f"m{number}": frozenset(list(topics)[number % 150 :]) for number in range(300)}
     _, pauses = target_of(assign(assignor, wishes, topics, {}))
-    assert pauses >= 150 * 125 // STEPS_AT_ONCE + 1
+    assert pauses >= 150 * 125 // STEPS_PER_SLICE + 1
     few = {"m": frozenset(topics)}
     assert target_of(assign(assignor, few, topics, {}))[1] == 0, "a small one is divided at once"

@@ -34,7 +34,7 @@ class Drive:
         if epoch in (LEAVE, PAUSE):
             self.apply(self.group.leave(asked))
             return HeartbeatAnswer(member, epoch, None)
-        self.apply(self.group.enter(asked))
+        self.apply(self.group.join_or_update(asked))
         self.group.note_heartbeat(member, self.now)
         self.assign()
         change, told = self.group.reconcile(asked)
@@ -48,7 +48,7 @@ class Drive:
         if not self.group.is_stale:
             return
         version = self.group.version
-        members = self.group.retargeted(target_of(self.group.assigning(self.topics.get))[0])
+        members = self.group.members_with_new_target(target_of(self.group.compute_targets(self.topics.get))[0])
         self.apply(Change(members))
         if self.group.needs_epoch(is_changed=bool(members)):
             self.apply(Change({}, self.group.epoch + 1, self.group.chosen_assignor()))

@@ -293,7 +293,7 @@ def test_who_waits_owes_no_sign_of_life_and_who_stopped_waiting_does() -> None:
     drive = Drive()
     drive.stable(2)
     one = drive.join("id1")
-    drive.group.abandon(one, drive.now)
+    drive.group.cancel_wait(one, drive.now)
     assert drive.tick(SESSION_MS + 1) == ["id1", "id2"]
     assert drive.group.state is State.EMPTY
 
@@ -303,7 +303,7 @@ def test_a_member_whose_id_no_client_knows_goes_with_the_connection_that_asked_f
     drive = Drive()
     drive.stable(2)
     unknown = drive.join()
-    drive.group.abandon(unknown, drive.now)
+    drive.group.cancel_wait(unknown, drive.now)
     one, two = drive.join("id1"), drive.join("id2")
     assert one.answer is None
     assert drive.tick(0) == [unknown.member]
@@ -390,7 +390,7 @@ def test_a_static_member_can_be_sent_away_by_its_instance() -> None:
 def test_a_static_member_is_not_waited_for_by_an_empty_round() -> None:
     """Nobody is back when the round is due: the seats stay while the sessions do, then the group is empty."""
     drive = static_pair()
-    drive.group.abandon(drive.join("id1", instance="A"), drive.now)
+    drive.group.cancel_wait(drive.join("id1", instance="A"), drive.now)
     for _ in range(4):
         drive.tick(SESSION_MS - 1)
         for member, instance in (("id1", "A"), ("id2", "B")):

@@ -259,10 +259,10 @@ def test_deleting_commits(node: Node) -> None:
     commits = [Commit("a", 0, 1), Commit("b", 0, 1)]
     node.run(classic(node).commit("g", told.member, 1, commits))
     assert node.run(groups.delete_commits("g", [("a", 0), ("b", 0), ("b", 7)])) == [("a", 0)]
-    assert node.offsets.of_group("g").keys() == {("a", 0)}
+    assert node.offsets.group_offsets("g").keys() == {("a", 0)}
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.delete_commits("g", [("a", 0)])) == []
-    assert node.restarted().offsets.of_group("g") == {}
+    assert node.restarted().offsets.group_offsets("g") == {}
     assert reason_of(node.run, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
     node.run(groups.join("assigned", "m", ["a"]))
     node.run(node.offsets.commit("assigned", commits))
@@ -282,7 +282,7 @@ def test_what_nobody_uses_is_forgotten(node: Node) -> None:
     node.clock.advance(1)
     assert node.run(groups.forget_unused(-1)) == []
     assert node.run(groups.forget_unused(week)) == ["empty"], "g has a member"
-    assert node.offsets.of_group("old").keys() == {("a", 1)}, "commits go one by one"
+    assert node.offsets.group_offsets("old").keys() == {("a", 1)}, "commits go one by one"
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.forget_unused(week)) == [], "it has been empty for a moment only"
     node.clock.advance(week + 1)

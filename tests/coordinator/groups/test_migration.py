@@ -40,9 +40,9 @@ def asking(member: str = "", owned: Sequence[int] = (), **more: Any) -> Joining:
 
 
 def run_join(node: Node, asked: Joining, group: str = "g") -> Joined:
-    job = node.spawn(node.groups.electing(group).join(group, asked))
+    job = node.spawn(node.groups.classic_service_for(group).join(group, asked))
     groups = node.coordinator(group).groups
-    node.runtime.advance((groups.classic is groups.electing(group) and 3_000) or 0)
+    node.runtime.advance((groups.classic is groups.classic_service_for(group) and 3_000) or 0)
     return job.result()
 
 
@@ -66,12 +66,14 @@ def shares(told: Mapping[str, Sequence[int]] | None) -> list[int]:
 
 
 def synced(node: Node, member: str, generation: int) -> list[int]:
-    return shares(METADATA.shares(node.run(node.groups.electing("g").sync("g", member, generation, [])).assignment))
+    return shares(
+        METADATA.shares(node.run(node.groups.classic_service_for("g").sync("g", member, generation, [])).assignment)
+    )
 
 
 def beat(node: Node, member: str, generation: int) -> Reason | None:
     try:
-        waiting = node.groups.electing("g").heartbeat("g", member, generation)
+        waiting = node.groups.classic_service_for("g").heartbeat("g", member, generation)
         if waiting is not None:
             node.run(waiting)
     except BrokerError as error:
@@ -143,7 +145,7 @@ def test_who_waits_while_the_group_becomes_one_that_elects_a_leader_joins_that_o
     first = led(node)
     told = report(node)
     again = run_join(node, asking(first.member))
-    consumer, members, beats = node.coordinator("g").groups.consumer, node.groups.electing("g"), list[Any]()
+    consumer, members, beats = node.coordinator("g").groups.consumer, node.groups.classic_service_for("g"), list[Any]()
     assert isinstance(members, ClassicMembers)
 
     async def gone(*_: object) -> None:
@@ -249,7 +251,7 @@ def test_a_group_of_other_words_is_not_migrated(node: Node) -> None:
 def test_what_cannot_be_served_is_refused(node: Node) -> None:
     first = led(node)
     told = report(node)
-    members = node.groups.electing("g")
+    members = node.groups.classic_service_for("g")
     for asked, reason in (
         (asking(protocol_type="connect"), Reason.INCONSISTENT_PROTOCOLS),
         (asking(protocols=[("other", subscription())]), Reason.INCONSISTENT_PROTOCOLS),
@@ -278,7 +280,7 @@ def test_commits_of_classic_members_are_fenced_by_generations(node: Node) -> Non
     first = led(node)
     report(node)
     commits = [Commit("a", 0, 1)]
-    by_members = node.groups.by_members("g")
+    by_members = node.groups.commit_service_for("g")
     node.run(by_members.commit("g", first.member, first.generation, commits))
     run_join(node, asking(first.member))
     with refused_with(Reason.STALE_GENERATION):
@@ -298,6 +300,6 @@ def test_a_static_member_goes_on_by_the_other_protocol_where_it_was(node: Node) 
     assert len(synced(node, back.member, back.generation)) == 2
     assert back.member != told.member
     assert beat(node, told.member, 1) is Reason.MEMBER_NOT_FOUND
-    left = node.run(node.groups.electing("g").leave("g", [("", "i")]))
+    left = node.run(node.groups.classic_service_for("g").leave("g", [("", "i")]))
     assert left == [None]
     assert topic_id

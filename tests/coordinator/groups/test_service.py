@@ -142,7 +142,7 @@ def test_a_group_that_is_joined_while_it_is_deleted_lives(node: Node) -> None:
     for each in (node, node.restarted()):
         found = each.groups
         assert found.heartbeat("g", "m2", joining.result().generation).member == "m2"
-        assert each.offsets.of_group("g") == {}
+        assert each.offsets.group_offsets("g") == {}
 
 
 def test_commits_of_members_are_fenced(node: Node) -> None:
@@ -157,7 +157,7 @@ def test_commits_of_members_are_fenced(node: Node) -> None:
     assert reason_of(node.run, groups.commit("g", "m9", now, [Commit("a", 0, 9)])) is Reason.MEMBER_NOT_FOUND
     backwards = groups.commit("g", "m1", now, [Commit("a", 0, 4)], forward_only=True)
     assert reason_of(node.run, backwards) is Reason.OFFSET_REGRESSION
-    assert {p: c.offset for (_, p), c in node.offsets.of_group("g").items()} == {0: 5, 1: 6}
+    assert {p: c.offset for (_, p), c in node.offsets.group_offsets("g").items()} == {0: 5, 1: 6}
 
 
 def test_a_commit_is_a_sign_of_life(node: Node) -> None:
@@ -427,7 +427,7 @@ def test_a_crash_while_groups_are_forgotten_leaves_none_of_them_by_half() -> Non
             again = node.restarted(disk)
             states += 1
             for name in ("g", "h"):
-                assert len(again.offsets.of_group(name)) in (0, 3), f"{name}: {label}"
+                assert len(again.offsets.group_offsets(name)) in (0, 3), f"{name}: {label}"
             again.run(again.groups.forget_unused(WEEK_MS))
             again.run(again.transactions.forget_unused())
             assert again.groups.names() == again.transactions.names() == [], label

@@ -9,7 +9,7 @@ from tests.refusals import refused_with
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transactions.markers import End
 from braidlog.coordinator.transactions.pending_commits import PendingCommits
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.errors import Reason
 from braidlog.partition.produce.transaction_verification import Verified
 
@@ -36,7 +36,7 @@ class Group:
 
     def stage(self, offset: int, partition: int = 0) -> int:
         commits = [Commit("a", partition, offset)]
-        return self.node.run(self.pending.stage("g", Producing("t", PRODUCER, 0), commits, guard=lambda: None))
+        return self.node.run(self.pending.stage("g", ProducerIdentity("t", PRODUCER, 0), commits, guard=lambda: None))
 
     def end(self, number: int, *, commit: bool = True, epoch: int = 1) -> None:
         self.node.run(self.pending.complete([End(PRODUCER, 0, epoch, number, commit, [], ["g"])]))
@@ -54,7 +54,7 @@ def test_a_topic_that_was_made_anew_does_not_get_what_is_pending_of_the_one_befo
     group = Group()
     group.node.create("b", 1)
     group.stage(5)
-    staged = group.pending.stage("g", Producing("t", PRODUCER, 0), [Commit("b", 0, 9)], guard=lambda: None)
+    staged = group.pending.stage("g", ProducerIdentity("t", PRODUCER, 0), [Commit("b", 0, 9)], guard=lambda: None)
     assert group.node.run(staged) == 2
     group.node.run(group.node.services.topics.delete("a"))
     group.node.create("a", 2)

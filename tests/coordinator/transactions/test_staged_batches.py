@@ -8,7 +8,7 @@ from tests.refusals import reason_of, refused_with
 from tests.sampling import FULL
 
 from braidlog.coordinator.transactions.staged_batches import NO_BATCH, STAGES_MAX, UNUSED_MS_MAX, Decided
-from braidlog.coordinator.transactions.transaction import Producing, TxnState
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, TxnState
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stage_ids import SINK_CHARS_MAX, StageName, read_stage_name, stage_name
 from braidlog.partition.hosted_log import Role
@@ -23,7 +23,7 @@ def node() -> Node:
     return node_with(a=2)
 
 
-def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: str = "s") -> Producing:
+def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: str = "s") -> ProducerIdentity:
     """One value in each partition, staged."""
     name = stage_name(sink, batch, task)
     txn = node.run(node.transactions.begin_producer(name, 900_000))
@@ -31,16 +31,16 @@ def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: 
     for topic, number in PLACES:
         data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         node.run(node.services.append.append(topic, number, data, transactional_id=name))
-    return Producing(name, txn.producer_id, txn.epoch)
+    return ProducerIdentity(name, txn.producer_id, txn.epoch)
 
 
 def commit(
-    node: Node, *stages: Producing, batch: int = 0, sink: str = "s", writer: str = "", owner: str = ME
+    node: Node, *stages: ProducerIdentity, batch: int = 0, sink: str = "s", writer: str = "", owner: str = ME
 ) -> Decided:
     return node.run(node.staging.commit(sink, batch, stages, owner=owner, writer=writer))
 
 
-def abort(node: Node, *stages: Producing, batch: int = 0, all_of_it: bool = False) -> Decided:
+def abort(node: Node, *stages: ProducerIdentity, batch: int = 0, all_of_it: bool = False) -> Decided:
     return node.run(node.staging.abort("s", batch, None if all_of_it else stages, owner=ME))
 
 
@@ -115,17 +115,17 @@ def test_an_abort_lets_go_of_what_it_names_or_of_everything(node: Node) -> None:
 
 def test_one_stage_that_is_not_open_refuses_the_whole_batch(node: Node) -> None:
     fine = stage(node, b"x", task="0-0")
-    never = Producing(stage_name("s", 0, "9-9"), 12345, 0)
+    never = ProducerIdentity(stage_name("s", 0, "9-9"), 12345, 0)
     fenced = stage(node, b"y", task="1-1")
     node.run(node.transactions.begin_producer(fenced.name))
     gone = stage(node, b"y", task="2-2")
     node.run(node.transactions.end_transaction(*gone, commit=False))
     empty_txn = node.run(node.transactions.begin_producer(stage_name("s", 0, "3-3")))
-    empty = Producing(stage_name("s", 0, "3-3"), empty_txn.producer_id, empty_txn.epoch)
+    empty = ProducerIdentity(stage_name("s", 0, "3-3"), empty_txn.producer_id, empty_txn.epoch)
     for wrong, reason in (
         (never, Reason.TRANSACTION_NOT_FOUND),
         (fenced, Reason.STALE_PRODUCER_EPOCH),
-        (Producing(fine.name, fine.producer_id + 1, 0), Reason.PRODUCER_ID_MISMATCH),
+        (ProducerIdentity(fine.name, fine.producer_id + 1, 0), Reason.PRODUCER_ID_MISMATCH),
         (gone, Reason.INVALID_TRANSACTION_STATE),
         (empty, Reason.INVALID_TRANSACTION_STATE),
     ):
@@ -169,7 +169,7 @@ def test_stages_expire(node: Node) -> None:
     assert node.run(node.transactions.expire()) == [left.name]
     assert_nothing_hangs(node)
     with refused_with(
-        Reason.STALE_PRODUCER_EPOCH, match=r"nothing of batch 0 of sink 's' counts: .* ends by its timeout"
+        Reason.STALE_PRODUCER_EPOCH, match=r"batch 0 of sink 's' was not committed: .* ends by its timeout"
     ):
         commit(node, left)
     assert last(node) == NO_BATCH
@@ -191,7 +191,7 @@ def test_only_stages_of_this_batch_are_decided(node: Node) -> None:
     mine, others = stage(node, b"x"), stage(node, b"y", sink="t")
     earlier = stage(node, b"z", batch=3)
     txn = node.run(node.transactions.begin_producer("plain"))
-    plain = Producing("plain", txn.producer_id, txn.epoch)
+    plain = ProducerIdentity("plain", txn.producer_id, txn.epoch)
     for wrong in (others, earlier, plain):
         assert reason_of(commit, node, mine, wrong) is Reason.INVALID_TRANSACTION_STATE
         assert reason_of(abort, node, mine, wrong) is Reason.INVALID_TRANSACTION_STATE
@@ -274,7 +274,7 @@ def test_whoever_races_each_batch_counts_once(seed: int) -> None:
                         b"%d/%d" % (batch, task), producer=(txn.producer_id, txn.epoch, 0), transactional=True
                     )
                     await node.services.append.append("a", task, data, transactional_id=name)
-                    stages.append(Producing(name, txn.producer_id, txn.epoch))
+                    stages.append(ProducerIdentity(name, txn.producer_id, txn.epoch))
                 await staging.commit("s", batch, stages, owner=ME)
                 await staging.abort("s", batch, stages if rng.random() < 0.5 else None, owner=ME)
             except BrokerError as error:

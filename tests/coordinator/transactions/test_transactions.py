@@ -17,7 +17,7 @@ from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.state_limits import StateLimits
 from braidlog.coordinator.transactions.markers import End, Failures
-from braidlog.coordinator.transactions.transaction import Producing, Transaction, TxnState, to_end
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, Transaction, TxnState, to_end
 from braidlog.coordinator.transactions.transactions import EPOCH_MAX, RESUMED_AT_ONCE
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted_log import Role
@@ -49,7 +49,7 @@ def write(
 
 def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> None:
     node.run(node.transactions.add_group(name, txn.producer_id, txn.epoch, "g"))
-    producing = Producing(name, txn.producer_id, txn.epoch)
+    producing = ProducerIdentity(name, txn.producer_id, txn.epoch)
     node.run(node.pending_commits.stage("g", producing, commits, guard=lambda: None))
 
 
@@ -178,7 +178,7 @@ def test_a_decision_in_doubt_is_not_carried_out(node: Node, monkeypatch: pytest.
     add(node, txn)
     write(node, txn, "a", b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "settled", Mock(side_effect=no_room()))
+        patch.setattr(Journal, "wait_committed", Mock(side_effect=no_room()))
         for _ in range(2):
             with pytest.raises(StorageFault):
                 end(node, txn, commit=True)
@@ -310,7 +310,7 @@ def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> Non
     node.run(node.services.topics.delete("a"))
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     assert node.values("b") == [b"x"]
-    assert node.offsets.of_group("g").keys() == {("b", 0)}
+    assert node.offsets.group_offsets("g").keys() == {("b", 0)}
 
 
 # -- version 2: a new epoch with every end -------------------------------------------------------------------
@@ -324,7 +324,7 @@ def produce(node: Node, txn: Transaction, value: bytes, *, sequence: int = 0, to
 
 
 def commit_offset(node: Node, txn: Transaction, offset: int) -> None:
-    producing = Producing("t", txn.producer_id, txn.epoch)
+    producing = ProducerIdentity("t", txn.producer_id, txn.epoch)
     staged = node.pending_commits.stage("g", producing, [Commit("a", 1, offset)], guard=lambda: None, begins=True)
     node.run(staged)
 
@@ -537,7 +537,7 @@ def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node
     asked = []
 
     def stage_guarded(guard: Callable[[], None]) -> None:
-        producing = Producing("t", txn.producer_id, txn.epoch)
+        producing = ProducerIdentity("t", txn.producer_id, txn.epoch)
         node.run(node.pending_commits.stage("g", producing, [Commit("a", 0, 5)], guard=guard))
 
     assert reason_of(stage_guarded, lambda: None) is Reason.INVALID_TRANSACTION_STATE, "it has not begun"

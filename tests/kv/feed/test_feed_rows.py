@@ -16,7 +16,7 @@ from braidlog.kv.feed import feed_records, feed_rows
 from braidlog.kv.feed.feed_records import FeedSection, MutationColumns
 from braidlog.kv.wal.wal_entries import Op
 
-PLAIN = load_plain("feed_rows", "kv")
+PLAIN = load_plain("kv/feed/feed_rows")
 TWINS = [pytest.param(feed_rows, id="built"), pytest.param(PLAIN, id="plain")]
 NODE_ID = bytes(range(16))
 NODE = NODE_ID.hex().encode()

@@ -27,7 +27,7 @@ from braidlog.kv.replicated.slots import SLOTS, log_of, slot_of
 from braidlog.kv.wal.wal_entries import Op
 from braidlog.model.errors import BrokerError, Reason
 
-PLAIN = load_plain("log_kernel", "kv")
+PLAIN = load_plain("kv/replicated/log_kernel")
 TWINS = [pytest.param(built, id="built"), pytest.param(PLAIN, id="plain")]
 KERNEL = ("apply_records", "change_rows", "read_rows")
 SHORT_MS = 400

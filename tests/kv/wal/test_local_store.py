@@ -19,7 +19,7 @@ from braidlog.kv.wal.local_store import LocalStore
 from braidlog.kv.wal.wal import DATA_START
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
-PLAIN = load_plain("log_kernel", "kv")
+PLAIN = load_plain("kv/replicated/log_kernel")
 TWINS = [pytest.param(built, id="built"), pytest.param(PLAIN, id="plain")]
 SETTINGS = [
     KeyValueSettings(),

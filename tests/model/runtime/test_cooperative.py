@@ -2,7 +2,7 @@
 
 from tests.model.manual_world import ManualRuntime
 
-from braidlog.model.runtime.cooperative import Pace, in_slices
+from braidlog.model.runtime.cooperative import YieldCounter, in_slices
 from braidlog.testing.clock import ManualClock
 
 
@@ -38,14 +38,14 @@ def test_things_within_things_are_counted_together() -> None:
     told: list[str] = []
 
     async def walk(name: str) -> None:
-        pace = Pace(4)
+        pace = YieldCounter(4)
         for _ in range(3):
             for _ in range(2):
                 told.append(name)
                 await pace.step()
 
     async def leap() -> None:
-        await Pace(4).step(100)
+        await YieldCounter(4).step(100)
         told.append("leapt")
 
     runtime.spawn(walk("a"))

@@ -64,7 +64,7 @@ def test_what_is_committed_by_a_later_leader_is_not_told_by_an_earlier_one() -> 
 def test_nothing_is_taken_that_too_few_replicas_would_have() -> None:
     peers = Peers(SETTINGS)
     log = led(peers)
-    peers.assign(peers.assignment.changed(in_sync=(1,)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1,)))
     with refused_with(Reason.UNAVAILABLE):
         log.append(batch_of(b"a"))
     assert log.is_led

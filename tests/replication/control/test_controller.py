@@ -8,9 +8,9 @@ import pytest
 
 from braidlog.replication.assignment import Assignment, Node, TornEnd, joined
 from braidlog.replication.control.controller import (
-    CALM_MS,
     PARTITIONS_PER_ENTRY_MAX,
     PENALTY_MS,
+    PREFERRED_LEADER_DELAY_MS,
     PROPOSAL_MS_MAX,
     STAGGER_MS,
     TORN_WAIT_MS,
@@ -77,7 +77,7 @@ def test_the_lowest_number_proposes_at_once_the_next_one_later() -> None:
 def test_whoever_sees_the_entry_drops_his() -> None:
     second = Driver(2)
     second.told(DEAD, 10)
-    moved = LED_BY_3.led_by(1, in_sync=(1, 2))
+    moved = LED_BY_3.with_leader(1, in_sync=(1, 2))
     assert second.told(Applied(view(2, fenced(3), moved)), 100) is None
     assert second.told(Tick(), 1000) is None
 
@@ -96,7 +96,7 @@ def test_a_proposal_that_lost_is_made_anew_at_the_entry_that_won() -> None:
     assert first.told(DEAD, 0) is not None
     assert first.told(NotWritten(1), 5) is None
     assert first.told(Tick(), 6) is None, "not at the entry that lost"
-    other = LED_BY_3.changed(in_sync=(3, 2))
+    other = LED_BY_3.with_changes(in_sync=(3, 2))
     proposal = first.told(Applied(view(2, None, other)), 10)
     assert proposal is not None
     assert proposal.after == 2
@@ -162,7 +162,7 @@ def test_who_is_fenced_again_leads_where_nobody_else_can() -> None:
     first = fenced_too_often(led)
     after = changes(first.told(Applied(view(9, NODES, led)), 4000))[KEY]
     assert after.leader == 3
-    joining = after.changed(in_sync=(3, 2))
+    joining = after.with_changes(in_sync=(3, 2))
     assert changes(first.told(Applied(view(10, NODES, joining)), 5000))[KEY].leader == 2, "as soon as somebody else can"
 
 
@@ -183,8 +183,8 @@ def test_a_move_to_who_was_fenced_again_is_finished() -> None:
 
 def test_the_longest_torn_log_leads_when_all_are_known_or_after_a_while() -> None:
     torn = Assignment(replicas=(3, 1, 2), in_sync=(), leader=None, torn=(1, 2, 3), leader_epoch=7)
-    some = torn.changed(torn_ends=(TornEnd(1, 1, 5, 10), TornEnd(3, 1, 5, 12)))
-    every = some.changed(torn_ends=(*some.torn_ends, TornEnd(2, 1, 6, 3)))
+    some = torn.with_changes(torn_ends=(TornEnd(1, 1, 5, 10), TornEnd(3, 1, 5, 12)))
+    every = some.with_changes(torn_ends=(*some.torn_ends, TornEnd(2, 1, 6, 3)))
     first = Driver(1, view(1, NODES, torn))
     assert first.told(Applied(view(2, NODES, every), (KEY,)), 100) is not None
     assert changes(Driver(1, view(1, NODES, every)).told(Tick(), PROPOSAL_MS_MAX))[KEY].leader == 2
@@ -214,14 +214,14 @@ def test_a_draining_node_hands_over_what_it_leads() -> None:
 
 
 def test_a_finished_move_and_the_preferred_leader_are_upkeep() -> None:
-    moving = joined(reassign(LED_BY_3.changed(replicas=(3, 1), in_sync=(3, 1)), (1, 2)), 2, 2)
+    moving = joined(reassign(LED_BY_3.with_changes(replicas=(3, 1), in_sync=(3, 1)), (1, 2)), 2, 2)
     first = Driver(1, view(0, NODES, LED_BY_3))
     after = changes(first.told(Applied(view(2, NODES, moving)), 10))[KEY]
     assert (after.replicas, after.leader) == ((1, 2), 1)
-    led_by_1 = LED_BY_3.led_by(1)
+    led_by_1 = LED_BY_3.with_leader(1)
     calm = Driver(1, view(1, NODES, led_by_1))
-    assert calm.told(Tick(), CALM_MS - 1) is None
-    assert changes(calm.told(Tick(), CALM_MS))[KEY].leader == 3
+    assert calm.told(Tick(), PREFERRED_LEADER_DELAY_MS - 1) is None
+    assert changes(calm.told(Tick(), PREFERRED_LEADER_DELAY_MS))[KEY].leader == 3
 
 
 def test_a_fenced_node_proposes_nothing() -> None:
@@ -243,7 +243,7 @@ def test_ticks_cost_nothing_while_nothing_can_be_found() -> None:
     """With 200,000 partitions one look takes longer than a tick."""
     partitions = Counted(view(1, NODES, LED_BY_3).partitions)
     first = Driver(1, View(1, NODES, partitions))
-    for now_ms in range(0, 2 * CALM_MS, 1000):
+    for now_ms in range(0, 2 * PREFERRED_LEADER_DELAY_MS, 1000):
         assert first.told(Tick(), now_ms) is None
     assert partitions.walks == 2, "when it came, and when it was calm"
 
@@ -257,7 +257,7 @@ def test_what_has_changed_is_enough_to_look_at(seed: int) -> None:
     sparing, thorough = Controller(node=1), Controller(node=1)
     now_ms = seq = proposed = 0
     for _ in range(300):
-        now_ms += rng.choice((10, 100, 1000, 20_000, CALM_MS))
+        now_ms += rng.choice((10, 100, 1000, 20_000, PREFERRED_LEADER_DELAY_MS))
         message: ControllerMessage = Tick()
         changed: list[PartitionKey] = []
         kind = rng.random()
@@ -269,7 +269,7 @@ def test_what_has_changed_is_enough_to_look_at(seed: int) -> None:
             changed = [("t", rng.randrange(6))]
             known = partitions[changed[0]].assignment
             leader = rng.choice((1, 2, 3, None))
-            partitions = {**partitions, changed[0]: Partition(known.led_by(leader, in_sync=rng.choice(SETS)), 2)}
+            partitions = {**partitions, changed[0]: Partition(known.with_leader(leader, in_sync=rng.choice(SETS)), 2)}
         if kind < 0.5:
             seq += 1
             message = Applied(View(seq, nodes, partitions), tuple(changed))

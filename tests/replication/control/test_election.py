@@ -2,9 +2,9 @@
 
 from braidlog.replication.assignment import (
     Assignment,
+    InSyncSetChange,
     Node,
     Nodes,
-    SetChange,
     TornEnd,
     joined,
     left,
@@ -109,14 +109,14 @@ def test_a_draining_node_is_not_elected() -> None:
 
 def test_the_set_is_changed_by_who_knows_it() -> None:
     known = assignment((1, 2), eligible=(), partition_epoch=7)
-    joins = SetChange(3, joins=True, incarnation=30, leader_epoch=1, partition_epoch=7)
+    joins = InSyncSetChange(3, joins=True, incarnation=30, leader_epoch=1, partition_epoch=7)
     assert may_change(known, joins, ALL)
     assert with_change(known, joins, MIN).in_sync == (1, 2, 3)
-    assert not may_change(known, SetChange(3, True, 30, 1, 6), ALL)
-    assert not may_change(known, SetChange(3, True, 30, 2, 7), ALL)
-    assert not may_change(known, SetChange(3, True, 29, 1, 7), ALL), "another life of it"
+    assert not may_change(known, InSyncSetChange(3, True, 30, 1, 6), ALL)
+    assert not may_change(known, InSyncSetChange(3, True, 30, 2, 7), ALL)
+    assert not may_change(known, InSyncSetChange(3, True, 29, 1, 7), ALL), "another life of it"
     assert not may_change(known, joins, without(3))
-    assert not may_change(known, SetChange(1, False, 10, 1, 7), ALL), "a leader is in sync with itself"
+    assert not may_change(known, InSyncSetChange(1, False, 10, 1, 7), ALL), "a leader is in sync with itself"
 
 
 def test_enough_in_sync_and_nobody_else_is_eligible() -> None:
@@ -172,7 +172,7 @@ def test_ends_are_asked_for_only_where_nobody_is_whole() -> None:
         assignment((), leader=None, torn=(1,)),
     ):
         assert with_torn_end(known, told) == known
-        told_all_the_same = known.changed(torn_ends=(told,))
+        told_all_the_same = known.with_changes(torn_ends=(told,))
         assert elect_torn(told_all_the_same, ALL, waits=False) == told_all_the_same
     once = with_torn_end(TORN, told)
     assert with_torn_end(once, told) == once

@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.replication.control.incarnation import Life, Registration, is_whole, remembered
+from braidlog.replication.control.incarnation import Life, Registration, is_whole, last_known_incarnation
 
 BEFORE = Registration(7, Life(boot_id="b1", folder_id="f1"))
 SAME = Life(boot_id="b1", folder_id="f1", remembers=7)
@@ -32,6 +32,6 @@ def test_whole_is_who_can_have_lost_nothing(life: Life, flush_on_ack: bool, expe
 
 def test_a_node_that_died_before_it_heard_of_its_registration_knows_it_again() -> None:
     asked = Registration(9, Life(boot_id="b1", folder_id="f1", remembers=7, start_id="s9"))
-    assert remembered(asked, known=7, start_ids=("s8", "s9")) == 9
-    assert remembered(asked, known=7, start_ids=()) == 7, "somebody else asked: this folder is a copy"
-    assert remembered(None, known=0, start_ids=("s1",)) == 0
+    assert last_known_incarnation(asked, known=7, start_ids=("s8", "s9")) == 9
+    assert last_known_incarnation(asked, known=7, start_ids=()) == 7, "somebody else asked: this folder is a copy"
+    assert last_known_incarnation(None, known=0, start_ids=("s1",)) == 0

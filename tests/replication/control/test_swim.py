@@ -1,4 +1,4 @@
-"""Failure detection, played from `tests/replication/scenarios/swim.txt`."""
+"""Failure detection, played from `tests/replication/control/scenarios/swim.txt`."""
 
 import re
 from collections.abc import Callable

@@ -52,11 +52,11 @@ def test_a_renewed_certificate_is_shown_to_etcd_without_a_restart(tmp_path: Path
             assert await who() == "first"
             second = renew("second")
             assert await who() == "first"
-            config.read_tls_again(tls)
+            config.reload_tls(tls)
             assert await who() == "second"
             cert.write_bytes(first.private_key_pem.bytes() + second.cert_chain_pems[0].bytes())  # halves of two pairs
             with pytest.raises(BrokerError, match=r"TLS with .*client\.pem"):
-                config.read_tls_again(tls)
+                config.reload_tls(tls)
             assert await who() == "second"
 
     asyncio.run(run())
@@ -98,7 +98,7 @@ def test_the_nodes_certificate_closes_its_member_on_loopback(place: str, peer_ur
     ],
 )
 def test_ports_that_ask_nobody_are_named(config: ClusterConfig, said: list[str]) -> None:
-    assert [each.partition(":")[0].partition(";")[0] for each in config.open_ports()] == said
+    assert [each.partition(":")[0].partition(";")[0] for each in config.missing_credentials()] == said
 
 
 @pytest.mark.parametrize(

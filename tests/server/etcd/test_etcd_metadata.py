@@ -36,7 +36,7 @@ from braidlog.cluster.metadata.history import History
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.local_store import METADATA_TOPIC
 from braidlog.cluster.metadata.metadata_store import Conflict, Metadata
-from braidlog.cluster.registration import Description, Registrar, StartFile
+from braidlog.cluster.registration import NodeDescription, Registrar, StartFile
 from braidlog.coordinator.transactions.producer_ids import BLOCK, ProducerIds
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -46,7 +46,7 @@ from braidlog.security.users import Hash
 from braidlog.server import node as compose
 from braidlog.server.config import AuthConfig, ServerConfig, load_config
 from braidlog.server.etcd import etcd_metadata, etcd_process
-from braidlog.server.etcd.etcd_metadata import ClusterStore, until_answered
+from braidlog.server.etcd.etcd_metadata import ClusterStore, retry_until_answered
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.migration import move_folder
 from braidlog.server.event_loop_runtime import EventLoopRuntime
@@ -675,11 +675,11 @@ def test_fifty_nodes_that_start_at_the_same_time_all_register(tmp_path: Path) ->
         metadata = Metadata(cluster.store, runtime)
         cluster.store.arrived = metadata.catch_up
         tasks.spawn(cluster.store.follow_changes(), "metadata")
-        said = Description(number=number, name=config.node, folder_id=folder.identity.folder_id, boot_id="b")
+        said = NodeDescription(number=number, name=config.node, folder_id=folder.identity.folder_id, boot_id="b")
         registrar = Registrar(metadata, runtime, StartFile(folder.disk, folder.path), said, lambda: uuid.uuid4().hex)
         incarnation = await registrar.register()
         ids = ProducerIds(metadata, runtime)
-        await until_answered(ids.fill_reserve)
+        await retry_until_answered(ids.fill_reserve)
         assert ids._reserve is not None
         folder.release()
         return incarnation, ids._reserve[1]

@@ -16,7 +16,7 @@ from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.coordinator.transactions.markers import Failures
-from braidlog.coordinator.transactions.transaction import Producing, TxnState
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, TxnState
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.migration import move_folder
@@ -100,7 +100,7 @@ async def coordinator(server: Server, name: str) -> Coordinator:
 
 
 def committed(kept: Coordinator, group: str) -> list[int]:
-    return [each.offset for each in kept.offsets.of_group(group).values()]
+    return [each.offset for each in kept.offsets.group_offsets(group).values()]
 
 
 def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Pat
         await (await reach("readers")).offsets.commit("readers", [Commit("orders", 0, 5)])
         transactions = (await reach("t")).transactions
         txn = await transactions.begin_producer("t")
-        producing = Producing("t", txn.producer_id, txn.epoch)
+        producing = ProducerIdentity("t", txn.producer_id, txn.epoch)
         await transactions.add_partitions(*producing, [("orders", 0)])
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         await services.append.append("orders", 0, batch, transactional_id="t")

@@ -93,8 +93,8 @@ def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_all_hear_of_each_other_and_agree() -> None:
     async with party(1, 2, 3) as nodes:
         await nodes.gather()
-        await until(lambda: all(not node.unaware(MEMBERS.nodes) for node in nodes.nodes.values()))
-        assert nodes.nodes[1].unaware(MEMBERS.nodes[:2]) == [2], "it knows of a third"
+        await until(lambda: all(not node.unconfirmed_nodes(MEMBERS.nodes) for node in nodes.nodes.values()))
+        assert nodes.nodes[1].unconfirmed_nodes(MEMBERS.nodes[:2]) == [2], "it knows of a third"
         assert not any(nodes.verdicts.values())
         assert all(not node.clock_trouble() for node in nodes.nodes.values())
 
@@ -161,7 +161,7 @@ async def test_a_silence_between_two_only_is_nobodys_death(monkeypatch: pytest.M
             reports.append(message)
             asked(message)
 
-        monkeypatch.setattr(first, "asked", asked_and_noted)
+        monkeypatch.setattr(first, "on_request", asked_and_noted)
         monkeypatch.setattr(link, "say", lambda _: None)
         await until(lambda: len(reports) >= 2)
         assert all(each == m.Ack(2, 3, 13, is_alive=True) for each in reports)

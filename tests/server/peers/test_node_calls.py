@@ -147,9 +147,9 @@ async def test_who_waits_for_a_node_that_was_taken_for_dead_hears_so() -> None:
     async with two_nodes() as (caller, _, served):
         waiting = asyncio.ensure_future(caller.call(b"slow"))
         await until(lambda: served.bodies)
-        caller.calls.cut_all_but({1})
+        caller.calls.disconnect_all_except({1})
         assert await caller.call(b"lives") == b"livesalice"
-        caller.calls.cut_all_but({2})
+        caller.calls.disconnect_all_except({2})
         with pytest.raises(BrokerError, match="the outcome of the request is unknown"):
             await waiting
 

@@ -26,7 +26,7 @@ from braidlog.server.peers import gossip_thread, port_demux
 from braidlog.server.peers.certificate_authority import make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.server.peers.gossip_thread import GossipThread
-from braidlog.server.peers.kv_peer_client import KeyQuestions
+from braidlog.server.peers.kv_peer_client import KeyCalls
 from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.wire.mayfly import messages as mm
@@ -89,7 +89,7 @@ class Node:
         )
         exchange = KeyPeerService(bytes([number]) * 16, self.runtime)
         routing: Any = None
-        self.questions = KeyQuestions(number, self.runtime, addresses.get, exchange, routing, own.keys if own else None)
+        self.questions = KeyCalls(number, self.runtime, addresses.get, exchange, routing, own.keys if own else None)
 
     def adopt(self, connected: socket.socket) -> None:
         self._tasks.spawn(self.listener.adopt(connected), "adopt")

@@ -13,7 +13,7 @@ from braidlog.model.reporting.metrics import TABLE
 from braidlog.tools.deployment.alerts import ALERTS, RECORDINGS, rules
 from braidlog.tools.deployment.manifests import Deployment, prometheus
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXPRESSIONS = [each.expr for each in (*ALERTS, *RECORDINGS)]
 METRICS = {row.name: row for row in TABLE}
 TOLD_BY_PROMETHEUS = {"job", "instance", "le"}

@@ -15,7 +15,7 @@ from braidlog.wire.flux.messages import (
     Role,
 )
 from braidlog.wire.flux.operations import Operation
-from braidlog.wire.flux.records import plain_fault
+from braidlog.wire.flux.records import plain_text_problem
 
 I32 = st.integers(0, 2**31 - 1)
 OFFSET = st.integers(0, 2**63 - 1)
@@ -74,7 +74,7 @@ def _is_word(data: bytes) -> bool:
 PLAIN_KEY = KEY.filter(lambda data: b":" not in data and _is_word(data))
 PLAIN_VALUE = st.binary(max_size=60).filter(_is_word)
 SHOWABLE = (st.text(max_size=30).map(lambda text: text.encode()) | st.binary(max_size=30)).filter(
-    lambda value: plain_fault(value) is None
+    lambda value: plain_text_problem(value) is None
 )
 
 PRODUCE = st.builds(Produce, IDS, NAME, PLAIN_KEY, PLAIN_VALUE, st.sampled_from(Acks)) | st.builds(

@@ -19,7 +19,7 @@ from braidlog.wire.kafka.connection import (
     RefusedRequest,
     Request,
     ServerConnection,
-    versions_told,
+    advertised_versions,
 )
 from braidlog.wire.kafka.messages import cluster, data, groups, security
 from braidlog.wire.kafka.rows import Span
@@ -52,8 +52,8 @@ def test_each_key_and_type_stands_in_one_row() -> None:
 def test_only_our_own_client_is_told_of_what_is_our_own() -> None:
     own = {int(api.key) for api in OWN}
     assert min(own) > 10_000, "far from Kafka's"
-    assert not own & {each.api_key for each in versions_told(ALL, "apache-kafka-java")}
-    assert own <= {each.api_key for each in versions_told(ALL, OWN_CLIENT)}
+    assert not own & {each.api_key for each in advertised_versions(ALL, "apache-kafka-java")}
+    assert own <= {each.api_key for each in advertised_versions(ALL, OWN_CLIENT)}
 
 
 def test_produce_is_told_from_0_on_and_served_from_3_on() -> None:
@@ -106,14 +106,14 @@ def test_only_what_is_served_is_told_and_answered() -> None:
 def test_a_client_speaks_the_highest_version_of_both() -> None:
     client = ClientConnection()
     assert client.version_of(data.FetchRequest) == 18
-    client.learn(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 11)]))
+    client.set_server_versions(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 11)]))
     assert client.version_of(data.FetchRequest) == 11
     with pytest.raises(ValueError, match="Metadata"):
         client.version_of(cluster.MetadataRequest)
-    client.learn(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 3)]))
+    client.set_server_versions(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 3)]))
     with pytest.raises(ValueError, match="Fetch"):
         client.version_of(data.FetchRequest)
-    client.learn(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 99)]))
+    client.set_server_versions(cluster.ApiVersionsResponse(0, [cluster.ApiVersionsResponseApi(1, 0, 99)]))
     assert client.version_of(data.FetchRequest) == 18
 
 

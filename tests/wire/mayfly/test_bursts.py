@@ -13,7 +13,7 @@ from braidlog.wire.mayfly import bursts as built
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, Request, ServerConnection, write_frame, write_request
 
-PLAIN = load_plain("bursts", "wire/mayfly")
+PLAIN = load_plain("wire/mayfly/bursts")
 TWINS = [pytest.param(built, id="built"), pytest.param(PLAIN, id="plain")]
 PLAIN_KINDS = (m.Get, m.Set, m.Del, m.Incr, m.Decr)
 NO_LIMIT = 1 << 20

@@ -7,7 +7,7 @@ from tests.wire.peer.vectors import MESSAGES
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.peer import asking
 from braidlog.wire.peer import messages as m
-from braidlog.wire.peer.asking import AskingConnection, LeafKeys, Response, ServingConnection
+from braidlog.wire.peer.asking import LeafKeys, RequestingConnection, Response, ServingConnection
 from braidlog.wire.peer.connection import Frame, write
 
 ONE, TWO = bytes([1]) * 16, bytes([2]) * 16
@@ -23,7 +23,7 @@ def told(*messages: m.Message) -> bytes:
 
 
 def test_questions_are_numbered_and_answers_come_in_any_order() -> None:
-    asking_end, serving = AskingConnection(TWO), ServingConnection(ONE)
+    asking_end, serving = RequestingConnection(TWO), ServingConnection(ONE)
     numbers = []
     for message in (FORWARD, REPLICATE, FORWARD):
         numbers.append(asking_end.next_id)
@@ -46,7 +46,7 @@ def test_questions_are_numbered_and_answers_come_in_any_order() -> None:
 
 def test_numbers_wrap_around_and_pass_over_the_open_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "U32_MAX", 3)
-    end = AskingConnection(TWO)
+    end = RequestingConnection(TWO)
     for _ in range(2):
         end.request(FORWARD)
     assert feed(end, told(m.Answer(2, 1, b""))) == [Response(2, m.Answer(2, 1, b""))]
@@ -55,7 +55,7 @@ def test_numbers_wrap_around_and_pass_over_the_open_ones(monkeypatch: pytest.Mon
 
 
 def test_what_is_told_of_a_leaf_comes_whole() -> None:
-    end = AskingConnection(TWO)
+    end = RequestingConnection(TWO)
     end.request(ALL)
     assert feed(end, told(m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER))) == [
         Response(1, m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER))
@@ -83,7 +83,7 @@ def test_an_answer_to_nothing_that_was_asked_ends_the_connection(
     answers: tuple[m.Message, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking, "LEAF_BYTES_MAX", 2)
-    end = AskingConnection(TWO)
+    end = RequestingConnection(TWO)
     end.request(FORWARD)
     end.request(LEAF)
     (refused,) = feed(end, told(*answers))
@@ -93,9 +93,9 @@ def test_an_answer_to_nothing_that_was_asked_ends_the_connection(
 
 
 def test_neither_end_takes_what_is_said_by_the_other_or_gossip() -> None:
-    for end in (AskingConnection(TWO), ServingConnection(ONE)):
+    for end in (RequestingConnection(TWO), ServingConnection(ONE)):
         for each in MESSAGES:
-            made: AskingConnection | ServingConnection = type(end)(ONE)
+            made: RequestingConnection | ServingConnection = type(end)(ONE)
             made.receive(each.data[:4])
             is_asked = isinstance(each.message, m.Forward | m.Replicate | m.SyncRequest)
             is_gossip = each.data[3] < 0x10

@@ -4,15 +4,15 @@ import pytest
 from tests.wire.peer.vectors import MESSAGES, REFUSED, Vector
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.observer import Side, observer_class
 from braidlog.wire.peer.messages import BY_NUMBER
 
 HEADER_LENGTH_AT = 20
 
 
-def inbox_of(data: bytes) -> Inbox:
-    inbox = Inbox()
+def inbox_of(data: bytes) -> ReceiveBuffer:
+    inbox = ReceiveBuffer()
     inbox.feed(data)
     return inbox
 

@@ -18,7 +18,7 @@ from braidlog.coordinator.shards import SHARDS
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.names import node_number
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.fetch.long_polls import wait_committed
 from braidlog.partition.hosted_log import Role
 from braidlog.replication.assignment import Assignment
@@ -57,7 +57,7 @@ async def cluster_status(request: Request, services: Services, conversation: Con
         return _alone(request)
     brokers = _brokers(services, conversation)
     partitions: list[a.PartitionStatus] = []
-    pace = Pace()
+    pace = YieldCounter()
     for name in services.authorize.visible(conversation.principal, services.hosting.names()):
         topic = services.metadata.image.topics.get(name)
         if topic is not None and not topic.holder:

@@ -14,7 +14,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.cursus import cluster, events, forwarding, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
-from braidlog.adapters.cursus.served import ServedConnection, Speaker
+from braidlog.adapters.cursus.served import ActingConversation, SessionConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import COUNTS_CALL, TransactionHandlers
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
@@ -199,7 +199,7 @@ async def list_groups(_: Request, services: Services, conversation: Conversation
 def group_status(
     message: r.GroupStatus, services: Services, _: Conversation, coordinator: Coordinator
 ) -> a.GroupDescription:
-    committed = sorted({topic for topic, _ in coordinator.offsets.of_group(message.group)})
+    committed = sorted({topic for topic, _ in coordinator.offsets.group_offsets(message.group)})
     if committed and message.group not in coordinator.groups.known():
         return a.GroupDescription(message.group, ",".join(committed), "Empty")
     group = coordinator.groups.find(message.group)
@@ -434,8 +434,8 @@ class CursusAdapter(ForwardingAdapter):
             ),
         }
 
-    def open(self) -> ServedConnection:
-        return ServedConnection(compression=self._compression)
+    def open(self) -> SessionConnection:
+        return SessionConnection(compression=self._compression)
 
     @property
     def calls(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
@@ -445,8 +445,8 @@ class CursusAdapter(ForwardingAdapter):
     def frame_of(self, request: Request) -> bytes:
         return ClientConnection(spelling=request.spelling).request(request.message)  # the principal is sent separately
 
-    def forwards(self, request: Request) -> bool:
-        return super().forwards(request) and not isinstance(request.message, r.Stream)
+    def may_forward(self, request: Request) -> bool:
+        return super().may_forward(request) and not isinstance(request.message, r.Stream)
 
     def should_forward(self, request: Request, error: ElsewhereError) -> bool:
         """Do not forward requests that several nodes answer together; to a coordinator, forward only what it serves."""
@@ -486,7 +486,7 @@ class CursusAdapter(ForwardingAdapter):
         """Serve one request as the principal of its credentials; the connection keeps its own principal."""
         if not await conversation.prove(credentials.principal, credentials.token.encode()):
             return Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=NOT_PROVED)
-        return await answer_of(self.serve, route, Speaker(conversation, credentials.principal), request)
+        return await answer_of(self.serve, route, ActingConversation(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
         routing, elsewhere = self._services.routing, None

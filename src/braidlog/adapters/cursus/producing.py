@@ -12,12 +12,12 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.cluster import leader_of
 from braidlog.adapters.cursus.errors import AnsweredError, failure_of
 from braidlog.adapters.cursus.forwarding import forward, is_led_here
-from braidlog.adapters.cursus.records import encode_pieces, encode_whole
+from braidlog.adapters.cursus.records import encode_batches, encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch.header import read_header
 from braidlog.coordinator.transactions.named_producers import NamedProducer
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
-from braidlog.model.runtime.cooperative import Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import YieldCounter, yield_to_loop
 from braidlog.partition.produce.append import SEQUENCES, Acks, Appended, Written
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -142,7 +142,7 @@ async def _write_each(
     await services.append.ready(topic, *(partition for partition, _ in places))
     try:
         for partition, records in places:
-            data = encode_pieces(records, services.runtime.now_ms())
+            data = encode_batches(records, services.runtime.now_ms())
             written.append(services.append.write(topic, partition, data, acks=acks))
     except BrokerError as refused:
         return refused
@@ -179,7 +179,7 @@ def _places(
 
 def _slices(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
     """Yield slices of records whose keys have about `KEY_BYTES_SLICE` bytes."""
-    pace, start = Pace(KEY_BYTES_SLICE), 0
+    pace, start = YieldCounter(KEY_BYTES_SLICE), 0
     for number, record in enumerate(records, 1):
         if pace.is_due(len(record.key)):
             yield records[start:number]

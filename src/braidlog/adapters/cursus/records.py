@@ -71,7 +71,7 @@ def encode_whole(
     )
 
 
-def encode_pieces(records: Sequence[BatchRecord], now_ms: int) -> bytes:
+def encode_batches(records: Sequence[BatchRecord], now_ms: int) -> bytes:
     """Encode batches for records without sequences."""
     if isinstance(records, PlainRecords) and _weight(records) <= PIECE_BYTES:
         return encode_batch(records.values, keys=records.keys, base_timestamp=now_ms)

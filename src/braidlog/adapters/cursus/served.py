@@ -17,7 +17,7 @@ from braidlog.wire.cursus.requests import Stream
 BEHIND_STREAM_BYTES_MAX = 256 * 1024
 
 
-class ServedConnection(ServerConnection):
+class SessionConnection(ServerConnection):
     """The connection that the adapter opens for each client."""
 
     _unanswered = 0
@@ -78,7 +78,7 @@ class ServedConnection(ServerConnection):
         self._inbox.take(len(self._inbox))
 
 
-class Speaker:
+class ActingConversation:
     """A conversation in which one request has another principal."""
 
     def __init__(self, conversation: Conversation, principal: str) -> None:

@@ -13,7 +13,7 @@ from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.broker.forwarding import Call, read_asked
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.state_limits import NODE
-from braidlog.coordinator.transactions.transaction import Producing, TxnState
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, TxnState
 from braidlog.partition.produce.append import SEQUENCES, Acks
 from braidlog.partition.produce.transaction_verification import Question
 from braidlog.wire.cursus import answers as a
@@ -87,7 +87,7 @@ class TransactionHandlers:
         self, message: r.SendOffsetsToTxn, _: Services, conversation: Conversation, coordinator: Coordinator
     ) -> a.TxnOffsetsStaged:
         name = message.transactional_id
-        producing = Producing(name, _producer(message.producer_id), message.epoch)
+        producing = ProducerIdentity(name, _producer(message.producer_id), message.epoch)
         commits = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
 
         def guard() -> None:

@@ -137,9 +137,9 @@ def sync(request: m.Sync, _: Services, __: Conversation, coordinator: Coordinato
     return m.Synced(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
-def heartbeat(request: m.Heartbeat, _: Services, __: Conversation, coordinator: Coordinator) -> m.HeartbeatTaken:
+def heartbeat(request: m.Heartbeat, _: Services, __: Conversation, coordinator: Coordinator) -> m.HeartbeatAccepted:
     _member(request, coordinator)
-    return m.HeartbeatTaken()
+    return m.HeartbeatAccepted()
 
 
 async def leave(request: m.Leave, _: Services, __: Conversation, coordinator: Coordinator) -> m.Left:
@@ -274,9 +274,9 @@ async def register_broker(request: m.RegisterBroker, services: Services, _: Conv
     return m.BrokerRegistered(request.broker_id, request.host, request.port, FIRST_LEADER_EPOCH, _index(services))
 
 
-def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatTaken:
+def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatAccepted:
     services.brokers.heartbeat(request.broker_id)
-    return m.BrokerHeartbeatTaken(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
+    return m.BrokerHeartbeatAccepted(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
 
 
 async def fence_broker(request: m.FenceBroker, services: Services, _: Conversation) -> m.BrokerFenced:
@@ -431,8 +431,8 @@ class FluxAdapter(ForwardingAdapter):
     def frame_of(self, request: m.Request) -> bytes:
         return write_request(request)
 
-    def forwards(self, request: m.Request) -> bool:
-        return self._is_forwarding and super().forwards(request)
+    def may_forward(self, request: m.Request) -> bool:
+        return self._is_forwarding and super().may_forward(request)
 
     def wait_ms(self, request: m.Request) -> int:
         return request.wait_ms if isinstance(request, m.Consume) else 0
@@ -442,7 +442,7 @@ class FluxAdapter(ForwardingAdapter):
 
     def failure(self, request: m.Request, error: Exception) -> m.Failed:
         leader = None
-        stays = self._routes[type(request)].operation is Operation.CLUSTER or not self.forwards(request)
+        stays = self._routes[type(request)].operation is Operation.CLUSTER or not self.may_forward(request)
         if isinstance(error, NotLeaderError) and stays:
             leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
         return failed(error, leader)

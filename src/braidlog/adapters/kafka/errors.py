@@ -153,9 +153,9 @@ def coordinator_code(error: Exception) -> E:
     return COORDINATOR.get(code, code)
 
 
-def said_by_coordinator(_: Request, code: E) -> E:
+def coordinator_code_of(_: Request, code: E) -> E:
     return COORDINATOR.get(code, code)
 
 
-def said_of_cluster(_: Request, code: E) -> E:
+def cluster_code_of(_: Request, code: E) -> E:
     return E.CLUSTER_AUTHORIZATION_FAILED if code is E.TOPIC_AUTHORIZATION_FAILED else code

@@ -27,7 +27,7 @@ from braidlog.adapters.kafka.coordination import (
     transactions,
 )
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.metadata import AutoCreation
 from braidlog.adapters.kafka.records import count_records, fetch_requests, list_offsets, produce_requests
 from braidlog.adapters.kafka.records.fetch_sessions import FetchSessions
 from braidlog.adapters.kafka.routes import Route
@@ -185,7 +185,7 @@ class KafkaAdapter(RoutedAdapter):
         self._fetches = FetchSessions()
         self._runtime = services.runtime
         self._orders: WeakKeyDictionary[Conversation, Order] = WeakKeyDictionary()
-        made = Creating(auto_create, partitions)
+        made = AutoCreation(auto_create, partitions)
         self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
             **produce_requests.routes(),

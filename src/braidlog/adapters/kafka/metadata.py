@@ -18,12 +18,12 @@ from braidlog.adapters.routing import Deadline, Denied
 from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.hosted_log import Role
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
-from braidlog.wire.kafka.connection import Request, Served, versions_told
+from braidlog.wire.kafka.connection import Request, Served, advertised_versions
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.rows import NO_UUID, UNASKED
 
@@ -39,7 +39,7 @@ _FEATURES_FROM_ZERO_SINCE = 4
 """The first version of ApiVersions whose clients accept a feature that begins at 0."""
 
 
-class Creating(msgspec.Struct, frozen=True):
+class AutoCreation(msgspec.Struct, frozen=True):
     """Whether topics are created on request, and their number of partitions."""
 
     enabled: bool = True
@@ -78,7 +78,7 @@ class _Where(msgspec.Struct, frozen=True):
 def api_versions(request: Request, _: Services, __: Conversation, *, served: Served) -> c.ApiVersionsResponse:
     message: c.ApiVersionsRequest = request.message
     return c.ApiVersionsResponse(
-        api_keys=versions_told(served, message.client_software_name),
+        api_keys=advertised_versions(served, message.client_software_name),
         supported_features=_SUPPORTED if request.version >= _FEATURES_FROM_ZERO_SINCE else [],
         finalized_features_epoch=0,
         finalized_features=_FINALIZED,
@@ -89,10 +89,10 @@ def api_versions(request: Request, _: Services, __: Conversation, *, served: Ser
 
 
 async def metadata(
-    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: Creating
+    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: AutoCreation
 ) -> c.MetadataResponse:
     message: c.MetadataRequest = request.message
-    pace = Pace()
+    pace = YieldCounter()
     where = _Where.of(services, conversation)
     make = partial(_create, message, services, conversation, creating, Deadline(services.runtime, MAKING_MS))
     topics = []
@@ -165,7 +165,7 @@ async def _create(
     message: c.MetadataRequest,
     services: Services,
     conversation: Conversation,
-    creating: Creating,
+    creating: AutoCreation,
     deadline: Deadline,
     name: str,
 ) -> E:
@@ -344,7 +344,7 @@ def _described(
     )
 
 
-def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]:
+def routes(creating: AutoCreation, served: Callable[[], Served]) -> dict[Key, Route]:
     """`served` is called per request: the table of all routes includes this one."""
 
     def tell_versions(request: Request, services: Services, conversation: Conversation) -> c.ApiVersionsResponse:

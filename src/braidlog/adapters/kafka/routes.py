@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from braidlog.adapters import routing
-from braidlog.adapters.kafka.errors import said_of_cluster
+from braidlog.adapters.kafka.errors import cluster_code_of
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topic_entries import named
 from braidlog.adapters.routing import Need
@@ -89,7 +89,7 @@ def of_cluster(
     is_bounded: bool = True,
 ) -> Route:
     """The row of a request about the cluster as a whole, which needs that operation on it."""
-    return Route(handler, operation, each=each, refusal=refusal, said=said_of_cluster, is_bounded=is_bounded)
+    return Route(handler, operation, each=each, refusal=refusal, said=cluster_code_of, is_bounded=is_bounded)
 
 
 def on_topics(

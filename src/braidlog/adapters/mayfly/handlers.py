@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.mayfly.errors import failure
-from braidlog.adapters.mayfly.served import ServedConnection, Unserved
+from braidlog.adapters.mayfly.served import RejectedRequest, SessionConnection
 from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter
 from braidlog.broker.keys.key_service import LEVELS, Scan
@@ -191,7 +191,7 @@ async def leave_connection(_: Request, __: Services, conversation: Conversation)
 
 
 def refuse(request: Request, _: Services, __: Conversation) -> m.Failure:
-    message: Unserved = request.message  # type: ignore[assignment]
+    message: RejectedRequest = request.message  # type: ignore[assignment]
     return message.failure
 
 
@@ -282,7 +282,7 @@ class MayflyAdapter(ForwardingAdapter):
         m.Auth: Route(authenticate, None),
         m.Ping: Route(ping, None),
         m.Quit: Route(leave_connection, None),
-        Unserved: Route(refuse, None),
+        RejectedRequest: Route(refuse, None),
         m.Snapshot: Route(snapshot, Operation.CLUSTER, is_bounded=False),
         m.Memory: Route(memory, None, needs=_SOME_KEY),
         m.Stats: Route(statistics, None, needs=_SOME_KEY),
@@ -299,8 +299,8 @@ class MayflyAdapter(ForwardingAdapter):
         super().__init__(services)
         self._is_guarded = services.authorize.required
 
-    def open(self) -> ServedConnection:
-        return ServedConnection()
+    def open(self) -> SessionConnection:
+        return SessionConnection()
 
     def operation(self, request: Request | Burst) -> str:
         """A burst is counted as one request; the store counts each operation."""

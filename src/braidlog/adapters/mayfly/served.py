@@ -13,13 +13,13 @@ BURST_MAX = 256
 """Maximum requests of a burst: enough to share the cost of a read, few enough to yield to other clients."""
 
 
-class Unserved(m.Message, frozen=True):
+class RejectedRequest(m.Message, frozen=True):
     """A request for a frame that is not a message, with its error."""
 
     failure: m.Failure
 
 
-class ServedConnection(ServerConnection):
+class SessionConnection(ServerConnection):
     """The connection that the adapter opens for each client."""
 
     def __init__(self) -> None:
@@ -28,5 +28,5 @@ class ServedConnection(ServerConnection):
     def next_event(self) -> Request | Burst | RefusedFrame | NeedData:
         event = super().next_event()
         if type(event) is RefusedFrame and not event.close:
-            return Request(event.id, Unserved(event.answer))
+            return Request(event.id, RejectedRequest(event.answer))
         return event

@@ -41,7 +41,7 @@ class CallTable:
             conversation.hold(-len(call.body))
 
 
-def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]]) -> Serve:
+def client_call(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]]) -> Serve:
     """A row for calls that nodes make for a client: (body, principal to charge) → response."""
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:

@@ -169,7 +169,7 @@ _VERSION_2: Final = FIRST + 0x100
 _HEADER: Final = struct.Struct(">III")
 
 
-def forward_of(call: Call, stamp: bytes) -> m.Forward:
+def to_forward(call: Call, stamp: bytes) -> m.Forward:
     """The forwarded form of a client's frame."""
     first, _, size = _HEADER.unpack_from(call.body)
     begin = HEADER_BYTES if first & 0xFFFFFF00 == FIRST else HEADER_2_BYTES
@@ -178,7 +178,7 @@ def forward_of(call: Call, stamp: bytes) -> m.Forward:
     return m.Forward(0, first & 0xFF, consistency, FIRST_HOP, stamp, call.principal, call.body[begin:])
 
 
-def relayed(call: Call, answer: m.Answer | m.TopologyChanged) -> bytes:
+def client_frame(call: Call, answer: m.Answer | m.TopologyChanged) -> bytes:
     """The frame for the client. Raises `NothingDoneError` if the other node does not hold the key."""
     if isinstance(answer, m.TopologyChanged):
         raise NothingDoneError(Reason.NOT_LEADER, f"the other node does not lead the key (epoch {answer.epoch})")

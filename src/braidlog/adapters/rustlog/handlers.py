@@ -17,7 +17,7 @@ from braidlog.codec.batch.row_layout import Packed, RowForm
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.reporting.prometheus_text import log_lines_of
-from braidlog.model.runtime.cooperative import Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import YieldCounter, yield_to_loop
 from braidlog.partition.fetch.record_reader import Rows
 from braidlog.partition.produce.append import Acks, Appended
 from braidlog.security.authorization import Kind, Operation
@@ -195,7 +195,7 @@ async def metrics(_: Request, services: Services, conversation: Conversation) ->
         return services.authorize.visible(conversation.principal, groups, Kind.GROUP)
 
     report = await log_report(services.hosting, services.coordinators, frozenset(names), shown)
-    lines, size, pace = list[str](), 0, Pace()
+    lines, size, pace = list[str](), 0, YieldCounter()
     for line in log_lines_of(report):
         lines.append(f"{line}\n")
         size += len(line) + 1

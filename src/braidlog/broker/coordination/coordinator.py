@@ -23,7 +23,7 @@ from braidlog.coordinator.snapshot_store import KeptSnapshot, Snapshots, snapsho
 from braidlog.coordinator.state_limits import COMMIT_BYTES, PLACE_BYTES, Account, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import MarkerWriter
 from braidlog.coordinator.transactions.named_producers import NamedProducer, NamedProducers
-from braidlog.coordinator.transactions.pending_commits import Pending, PendingCommits
+from braidlog.coordinator.transactions.pending_commits import PendingCommit, PendingCommits
 from braidlog.coordinator.transactions.producer_ids import ProducerIds
 from braidlog.coordinator.transactions.staged_batches import Sink, Staging
 from braidlog.coordinator.transactions.transaction import Transaction
@@ -43,7 +43,7 @@ KINDS: dict[str, type] = {
     "consumer-member": ConsumerMember,
     "named-producer": NamedProducer,
     "transaction": Transaction,
-    "pending-commit": Pending,
+    "pending-commit": PendingCommit,
     "sink": Sink,
     "snapshot": KeptSnapshot,
     "owner": Owner,

@@ -14,7 +14,7 @@ from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal, JournalLog, load_tables
-from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, Shards, Spawn, place_of, unreadable
+from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, Shards, Spawn, shard_for_name, unreadable
 from braidlog.coordinator.transactions.markers import End, abort_hanging
 from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
 from braidlog.model.runtime.keyed_lock import KeyedLock
@@ -103,7 +103,7 @@ class Coordinators:
 
     def coordinator_for(self, name: str) -> Coordinator:
         """The one that keeps a group, a transactional id, a sink or a producer's name; refused if another node does."""
-        return self.in_shard(place_of(name))
+        return self.in_shard(shard_for_name(name))
 
     def in_shard(self, number: int) -> Coordinator:
         """The one of a shard; refused unless this node leads it and has read it."""
@@ -114,12 +114,12 @@ class Coordinators:
 
     def keeps(self, name: str) -> bool:
         """Whether this node serves a name now."""
-        return self._shards.find(place_of(name)) is not None
+        return self._shards.find(shard_for_name(name)) is not None
 
     async def reach(self, name: str) -> Coordinator:
         """As `of`; makes the shards if there are none, and waits for one that only this node can read. In the order in which
         callers come: no later one overtakes those that wait."""
-        number = place_of(name)
+        number = shard_for_name(name)
         if not self._turns.is_busy and (found := self._shards.find(number)) is not None:
             return found
         async with self._turns.acquire(STATE_TOPIC):

@@ -19,7 +19,7 @@ from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import Commits, Span
 from braidlog.client.errors import UnsupportedError
 from braidlog.model.clock import SystemClock
-from braidlog.model.time_parsing import FORMS, parse_moment
+from braidlog.model.time_parsing import FORMS, parse_time
 
 
 class Move(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ def reset_target(to: str | None, by: int | None) -> ResetTarget:
     if to.isdecimal():
         return ResetTarget(offset=int(to))
     try:
-        return ResetTarget(at_ms=parse_moment(to, SystemClock().now_ms()))
+        return ResetTarget(at_ms=parse_time(to, SystemClock().now_ms()))
     except ValueError:
         raise click.UsageError(f"unknown target {to!r}; use earliest, latest, an offset, or a time: {FORMS}") from None
 

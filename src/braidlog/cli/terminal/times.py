@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from braidlog.model.clock import SystemClock
-from braidlog.model.time_parsing import parse_moment
+from braidlog.model.time_parsing import parse_time
 
 
 class MomentType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
@@ -15,7 +15,7 @@ class MomentType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
         if not isinstance(value, str):
             return value
         try:
-            return parse_moment(value, SystemClock().now_ms())
+            return parse_time(value, SystemClock().now_ms())
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

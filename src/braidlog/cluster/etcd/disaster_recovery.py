@@ -14,7 +14,7 @@ import msgspec
 
 from braidlog.cluster.etcd import image_snapshots
 from braidlog.cluster.etcd.entries import Keys, digest, encode_entry, one
-from braidlog.cluster.etcd.migration import write_beginning
+from braidlog.cluster.etcd.migration import write_initial_log
 from braidlog.cluster.etcd.port import Etcd
 from braidlog.cluster.etcd.position import NO_ENTRY, Position, PositionFile, read_position
 from braidlog.cluster.membership import Member, Membership
@@ -22,7 +22,7 @@ from braidlog.cluster.metadata.history import History
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Entry
 from braidlog.cluster.metadata.topic_state import Topic
-from braidlog.cluster.registration import StartFile, Starts
+from braidlog.cluster.registration import StartFile, StartRecord
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment, Nodes
@@ -101,12 +101,12 @@ async def recover(
     image = recovered(loaded.image if loaded else Image(), seen, seq - head.seq, now_ms=now_ms, lost=lost)
     entry = encode_entry(Entry(seq, [], now_ms), seen[0].node, new_cluster, NO_ENTRY)
     reached = Position(new_cluster, seq, digest(entry))
-    await write_beginning(etcd, keys, image, entry, reached, before=before[0].value if before else None)
+    await write_initial_log(etcd, keys, image, entry, reached, before=before[0].value if before else None)
     for folder, each in zip(folders, seen, strict=True):
         # Every partition was closed durably, so its records survive a machine crash.
         starts, position = StartFile(folder.disk, folder.path), PositionFile(folder.disk, folder.path, each.node)
         starts.load()  # determines which of the two slots is newer
-        starts.save(Starts(remembers=each.incarnation, stopped_cleanly=True))
+        starts.save(StartRecord(remembers=each.incarnation, stopped_cleanly=True))
         folder.join_cluster(new_cluster)
         position.load()
         position.save(reached)

@@ -240,7 +240,7 @@ class EtcdStore:
 
     def _take(self, entry: Entry, nonce: str, head: Position) -> None:
         """Append the next entry, from whichever source delivers it first: a proposal's answer, a watch or a read."""
-        if is_taken(entry.seq, self._head):
+        if is_applied(entry.seq, self._head):
             return
         assert entry.seq == self._head.seq + 1
         if nonce == self._own_nonce:
@@ -310,7 +310,7 @@ class EtcdStore:
     def _take_written(self, key: bytes, value: bytes) -> bool:
         """Apply an entry from etcd; False if an earlier entry is missing."""
         seq = self._keys.seq_of(key)
-        if is_taken(seq, self._head):
+        if is_applied(seq, self._head):
             return True
         if seq > self._head.seq + 1:
             return False
@@ -424,7 +424,7 @@ class EtcdStore:
             self._watch.stop()
 
 
-def is_taken(seq: int, head: Position) -> bool:
+def is_applied(seq: int, head: Position) -> bool:
     """Whether an entry was already taken: a reopened watch, a read and a proposal's answer deliver the same entries."""
     return seq <= head.seq
 

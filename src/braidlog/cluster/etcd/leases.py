@@ -20,7 +20,7 @@ LOOKS_MIN: Final = 2
 LeaseMessage = LeaseExpired | MetadataTick | MetadataSilent
 
 
-class Leases:
+class LeaseMonitor:
     """Start `run` as a task. `told` receives messages for failure detection, `lost` those for the controller."""
 
     def __init__(

@@ -70,7 +70,7 @@ async def move_into_etcd(
         image.apply(event)
     entry = encode_entry(Entry(FIRST, []), node, cluster, NO_ENTRY)
     moved = Position(cluster, FIRST, digest(entry))
-    await write_beginning(etcd, keys, image, entry, moved, before=None)
+    await write_initial_log(etcd, keys, image, entry, moved, before=None)
     file.save(moved)
     return moved
 
@@ -85,7 +85,7 @@ async def _check_free(etcd: Etcd, keys: Keys, cluster: str) -> None:
         )
 
 
-async def write_beginning(
+async def write_initial_log(
     etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Position, *, before: bytes | None
 ) -> None:
     """Write a log that starts with this image and an empty entry, and replaces the head `before`.

@@ -90,7 +90,7 @@ class Presence:
         while not self._is_over:
             await self._runtime.wakeup().wait(pause)
             began = self._runtime.monotonic()
-            self._late = self._late.noted(int((began - renewed - pause) * 1000), self._now_ms())
+            self._late = self._late.with_sample(int((began - renewed - pause) * 1000), self._now_ms())
             with contextlib.suppress(EtcdError):  # the store reports the outage
                 await self._renew()
                 renewed = began

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from braidlog.model.settings import TopicSettings
-from braidlog.replication.assignment import Assignment, Nodes, SetChange
+from braidlog.replication.assignment import Assignment, InSyncSetChange, Nodes
 from braidlog.replication.control.incarnation import Life
 
 FIRST_LEADER_EPOCH = 1
@@ -202,7 +202,7 @@ class AssignPartition(PartitionEvent, frozen=True, kw_only=True):
 class ChangeSet(PartitionEvent, frozen=True, kw_only=True):
     """A follower joins or leaves the in-sync set (KIP-497)."""
 
-    change: SetChange
+    change: InSyncSetChange
 
 
 class ResignReplica(PartitionEvent, frozen=True, kw_only=True):

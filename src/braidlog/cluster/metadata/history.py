@@ -14,7 +14,7 @@ from braidlog.cluster.metadata.topic_state import Topic
 from braidlog.replication.assignment import Assignment, Nodes
 
 KEPT_MAX: Final = 5_000
-UNTOLD: Final = (e.IdBlock, e.FolderMade)
+HIDDEN_EVENTS: Final = (e.IdBlock, e.FolderMade)
 """Internal bookkeeping events of nodes, which are not shown."""
 
 
@@ -37,7 +37,7 @@ class PartitionChange(NamedTuple):
     after: Assignment
 
 
-class Happening(NamedTuple):
+class HistoryEvent(NamedTuple):
     """An applied event, with the partition change if it changed exactly one partition."""
 
     at: Cursor
@@ -63,7 +63,7 @@ class History:
     """Event history of one metadata log."""
 
     def __init__(self) -> None:
-        self._kept: deque[Happening] = deque(maxlen=KEPT_MAX)
+        self._kept: deque[HistoryEvent] = deque(maxlen=KEPT_MAX)
         self._seq = 0
         self._number = 0
         self._noted = 0
@@ -76,7 +76,7 @@ class History:
 
     def apply(self, image: Image, event: e.Event, seq: int, time_ms: int) -> None:
         """Apply an event to an image, and record it if its entry was not recorded before."""
-        if seq <= self._noted or isinstance(event, UNTOLD):
+        if seq <= self._noted or isinstance(event, HIDDEN_EVENTS):
             image.apply(event)
             return
         if isinstance(event, e.PartitionEvent):
@@ -108,14 +108,14 @@ class History:
     def _note(self, seq: int, time_ms: int, event: e.Event, change: PartitionChange | None = None) -> None:
         if seq > self._seq:
             self._seq, self._number = seq, 0
-        self._kept.append(Happening(Cursor(seq, self._number), time_ms, event, change))
+        self._kept.append(HistoryEvent(Cursor(seq, self._number), time_ms, event, change))
         self._number += 1
 
-    def after(self, cursor: Cursor = START, since_ms: int = 0) -> Iterator[Happening]:
+    def after(self, cursor: Cursor = START, since_ms: int = 0) -> Iterator[HistoryEvent]:
         """The kept events after a cursor, oldest first."""
         return (each for each in self._kept if each.at > cursor and each.time_ms >= since_ms)
 
-    def story(self, topic: str, partition: int) -> list[Happening]:
+    def partition_history(self, topic: str, partition: int) -> list[HistoryEvent]:
         """The kept events of one partition and of the nodes that held it, oldest first."""
         place = topic, partition
         changes = [each.change for each in self._kept if each.change is not None and each.change[:2] == place]
@@ -126,7 +126,7 @@ class History:
             if (_is_about(each, topic, nodes) if each.change is None else each.change[:2] == place)
         ]
 
-    def last(self, count: int) -> list[Happening]:
+    def last(self, count: int) -> list[HistoryEvent]:
         return [self._kept[at] for at in range(max(len(self._kept) - count, 0), len(self._kept))]
 
 
@@ -145,11 +145,11 @@ def _cause(image: Image, event: e.Event, before: Assignment) -> str:
     return "drained" if member.is_draining else "moved"
 
 
-def _is_about(each: Happening, topic: str, nodes: set[int]) -> bool:
+def _is_about(each: HistoryEvent, topic: str, nodes: set[int]) -> bool:
     return each.node in nodes or getattr(each.event, "topic", "") == topic
 
 
-def listed(nodes: Nodes) -> str:
+def format_nodes(nodes: Nodes) -> str:
     return ", ".join(map(str, nodes)) or "none"
 
 
@@ -160,12 +160,12 @@ def changes(old: Assignment, after: Assignment) -> str:
         loss = "; records may be lost" if after.unclean_epoch == after.leader_epoch else ""
         parts.append(f"{_leader(after.leader)} leads, epoch {after.leader_epoch} (was {_leader(old.leader)}){loss}")
     if set(old.in_sync) != set(after.in_sync):
-        parts.append(f"in sync: {listed(after.in_sync)} (was {listed(old.in_sync)})")
+        parts.append(f"in sync: {format_nodes(after.in_sync)} (was {format_nodes(old.in_sync)})")
     if after.adding or after.removing:
-        parts.append(f"moves to {listed(tuple(node for node in after.replicas if node not in after.removing))}")
+        parts.append(f"moves to {format_nodes(tuple(node for node in after.replicas if node not in after.removing))}")
     elif set(old.replicas) != set(after.replicas) or old.adding or old.removing:
-        parts.append(f"is on {listed(after.replicas)}")
-    return "; ".join(parts) or f"in sync: {listed(after.in_sync)}"
+        parts.append(f"is on {format_nodes(after.replicas)}")
+    return "; ".join(parts) or f"in sync: {format_nodes(after.in_sync)}"
 
 
 def _leader(node: int | None) -> str:

@@ -57,7 +57,7 @@ def apply_add_partitions(image: ImageState, event: e.AddPartitions) -> None:
 
 def apply_place_topic(image: ImageState, event: e.PlaceTopic) -> None:
     topic = image.topics[event.topic]
-    image.topics[event.topic] = topic.followed_by(event.replicas, event.min_in_sync)
+    image.topics[event.topic] = topic.with_observers(event.replicas, event.min_in_sync)
     if topic.holder:
         made = image.made.get(topic.topic_id, {})
         image.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
@@ -65,7 +65,9 @@ def apply_place_topic(image: ImageState, event: e.PlaceTopic) -> None:
 
 def apply_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
     leader = image.number_of(event.topic, event.leader_id)
-    _change(image, event, lambda known: msgspec.structs.replace(known.led_by(leader), leader_epoch=event.leader_epoch))
+    _change(
+        image, event, lambda known: msgspec.structs.replace(known.with_leader(leader), leader_epoch=event.leader_epoch)
+    )
 
 
 def _change(image: ImageState, event: e.PartitionEvent, change: Change) -> None:
@@ -119,7 +121,7 @@ def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
     membership.register(image.cluster, event)
     nodes = image.cluster.nodes()
     for name, topic in image.topics.items():
-        image.topics[name] = membership.rejoined(topic, event, before, nodes)
+        image.topics[name] = membership.with_node_registered(topic, event, before, nodes)
 
 
 def apply_fence_node(image: ImageState, event: e.FenceNode) -> None:

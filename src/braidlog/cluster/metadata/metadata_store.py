@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from braidlog.cluster.metadata.events import Event, PartitionEvent, RegisterNode, TopicEvent
-from braidlog.cluster.metadata.history import UNTOLD, History, description_of
+from braidlog.cluster.metadata.history import HIDDEN_EVENTS, History, description_of
 from braidlog.cluster.metadata.image import Image
 from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, Reason
@@ -135,13 +135,13 @@ class Metadata:
         self.catch_up()
         return not isinstance(outcome, Conflict)
 
-    def change_alone(self, events: Sequence[Event]) -> None:
+    def change_exclusively(self, events: Sequence[Event]) -> None:
         """Like `change`, for callers with exclusive access: while a node starts, before it serves clients."""
         self.image.check_all(events)
         self._store.write_durably(events)
         self.catch_up()
 
-    def take_touched(self) -> set[str]:
+    def take_changed_topics(self) -> set[str]:
         """Return and clear the names of topics changed since the last call."""
         touched, self._touched = self._touched, set()
         return touched
@@ -183,5 +183,5 @@ def _audit(events: Sequence[Event]) -> None:
     for event in events:
         if isinstance(event, PartitionEvent):
             audit(f"partition {event.topic}/{event.partition}: {type(event).__name__}")
-        elif not isinstance(event, UNTOLD):
+        elif not isinstance(event, HIDDEN_EVENTS):
             audit(description_of(event))

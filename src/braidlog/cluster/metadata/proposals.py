@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from braidlog.cluster.metadata import events as e
 from braidlog.cluster.metadata.image import Image
 from braidlog.cluster.metadata.metadata_store import Metadata
-from braidlog.cluster.system_topic_replicas import left_by
+from braidlog.cluster.system_topic_replicas import removals_of_node
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
 from braidlog.replication.control import election
 from braidlog.replication.control.controller import FenceNode, PartitionKey, Propose
 from braidlog.replication.ready import ReportLogEnd, Resign
 
-Change = tuple[PartitionKey, sets.SetChange]
-Said = tuple[PartitionKey, Resign | ReportLogEnd]
+Change = tuple[PartitionKey, sets.InSyncSetChange]
+ReplicaReport = tuple[PartitionKey, Resign | ReportLogEnd]
 
 
 async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Change]:
@@ -43,7 +43,7 @@ async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Cha
     return refused
 
 
-async def propose_reports(metadata: Metadata, said: Sequence[Said]) -> None:
+async def propose_reports(metadata: Metadata, said: Sequence[ReplicaReport]) -> None:
     """Write the reports of replicas about their copies in one entry: resignations and torn log ends."""
 
     def decide(image: Image) -> Sequence[e.Event]:
@@ -117,4 +117,4 @@ async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> N
 
 async def remove(metadata: Metadata, node: int) -> None:
     """Remove a fenced node that holds no user partition. Raises `BrokerError` otherwise."""
-    await metadata.change(lambda image: [*left_by(image, node), e.RemoveNode(node_id=str(node))])
+    await metadata.change(lambda image: [*removals_of_node(image, node), e.RemoveNode(node_id=str(node))])

@@ -40,7 +40,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.assignments)
 
     @property
-    def copies(self) -> int:
+    def desired_replicas(self) -> int:
         """The desired replication factor, also for new partitions."""
         return self.replication_factor or len(self.assignments[0].replicas)
 
@@ -81,7 +81,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             unflushed = tuple(sorted({node for each in self.assignments for node in each.replicas}))
         return msgspec.structs.replace(self, settings=settings, unflushed=unflushed)
 
-    def followed_by(self, replicas: tuple[str, ...], min_in_sync: int) -> "Topic":
+    def with_observers(self, replicas: tuple[str, ...], min_in_sync: int) -> "Topic":
         """Set other observers, where the first name is the holder's, or another `min_in_sync`."""
         if not self.holder:
             return self.changed_everywhere(
@@ -89,7 +89,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             )
         held = (own_number(replicas[0]),)
         return self.changed_everywhere(
-            lambda each: each.changed(replicas=held, in_sync=held),
+            lambda each: each.with_changes(replicas=held, in_sync=held),
             holder=replicas[0],
             observers=replicas[1:],
             min_in_sync=min_in_sync,

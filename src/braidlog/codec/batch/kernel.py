@@ -30,8 +30,8 @@ from braidlog.codec.batch.records_section import (
     check_bounds,
     check_columns,
     iter_records,
-    refuse,
-    refuse_columns,
+    raise_column_error,
+    raise_section_error,
 )
 
 try:
@@ -224,12 +224,12 @@ def encode_records(
     if cython.compiled:
         section = _encode_compiled(values, keys, timestamps, headers, base_timestamp)
         if section is None:
-            refuse_columns(values, keys, timestamps, headers, base_timestamp)
+            raise_column_error(values, keys, timestamps, headers, base_timestamp)
             raise AssertionError("the kernel refused columns that keep every rule")
         return section
     else:
         if not kernel_python.are_plain(values, keys, timestamps, headers, base_timestamp):
-            refuse_columns(values, keys, timestamps, headers, base_timestamp)
+            raise_column_error(values, keys, timestamps, headers, base_timestamp)
         if keys is None and timestamps is None and headers is None:
             return kernel_python.encode_values(values)
         return kernel_python.encode_columns(values, keys, timestamps, headers, base_timestamp)
@@ -298,7 +298,7 @@ def decode_records(
         )
         rows = None if columns is None else list(zip(*columns, strict=True))
     if rows is None:
-        refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+        raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp)
     return rows
 
 
@@ -363,7 +363,7 @@ def check_records(
     check_bounds(records, count, 0, last_offset_delta, base_timestamp)
     # Strictly increasing deltas that end by count-1 can only be 0 to count-1: no further check per record is needed.
     if dense and last_offset_delta != count - 1:
-        refuse(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=True)
+        raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=True)
     sound: bool
     newest: int | None
     if cython.compiled:
@@ -373,7 +373,7 @@ def check_records(
         sound = columns is not None
         newest = None if columns is None else max(columns[1], default=None)
     if not sound:
-        refuse(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=dense)
+        raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=dense)
     return newest
 
 
@@ -416,7 +416,7 @@ def scan_keys(records: Buffer, count: int, last_offset_delta: int) -> list[tuple
         columns = kernel_python.decode_columns(records, count, 0, last_offset_delta, 0, None)
         rows = columns and [(delta, key, value is None) for delta, _, key, value, _ in zip(*columns, strict=True)]
     if rows is None:
-        refuse(records, count, last_offset_delta)
+        raise_section_error(records, count, last_offset_delta)
     return rows
 
 
@@ -457,7 +457,7 @@ def select_records(
     if cython.compiled:
         selected = _select_compiled(records, count, last_offset_delta, choices)
         if selected is None:
-            refuse(records, count, last_offset_delta)
+            raise_section_error(records, count, last_offset_delta)
         return selected
     else:
         spans = iter_records(records, count, last_offset_delta)

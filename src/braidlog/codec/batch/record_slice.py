@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from braidlog.codec.batch.records_section import INT64_MIN, Buffer, check_bounds, iter_records, refuse
+from braidlog.codec.batch.records_section import INT64_MIN, Buffer, check_bounds, iter_records, raise_section_error
 
 try:
     import cython
@@ -27,7 +27,7 @@ if cython.compiled:
 COMPILED: bool = bool(cython.compiled)
 
 
-class Clip(NamedTuple):
+class RecordSlice(NamedTuple):
     """Consecutive records: the bytes [start, end) of their section, their count, and the offset delta of the next
     record.
     """
@@ -39,7 +39,7 @@ class Clip(NamedTuple):
     """-1 if no record follows."""
 
 
-def clip_records(
+def slice_records(
     records: Buffer,
     count: int,
     last_offset_delta: int,
@@ -49,7 +49,7 @@ def clip_records(
     start_timestamp: int = INT64_MIN,
     records_max: int,
     bytes_max: int,
-) -> Clip:
+) -> RecordSlice:
     """Return the records from the first one on that has at least this offset delta and at least this timestamp.
 
     Returns at least one record if one matches, then at most `records_max` records of at most `bytes_max` bytes.
@@ -60,8 +60,8 @@ def clip_records(
             records, count, last_offset_delta, base_timestamp, start_delta, start_timestamp, records_max, bytes_max
         )
         if found is None:
-            refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
-        return Clip(*found)
+            raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp)
+        return RecordSlice(*found)
     else:
         start = end = kept = 0
         for span in iter_records(records, count, last_offset_delta, base_timestamp=base_timestamp):
@@ -70,10 +70,10 @@ def clip_records(
                     continue
                 start = span.start
             elif kept >= records_max or span.end - start > bytes_max:
-                return Clip(start, end, kept, span.offset_delta)
+                return RecordSlice(start, end, kept, span.offset_delta)
             kept += 1
             end = span.end
-        return Clip(start, end, kept, -1)
+        return RecordSlice(start, end, kept, -1)
 
 
 @cython.cfunc

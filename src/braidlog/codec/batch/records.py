@@ -26,7 +26,7 @@ from braidlog.codec.batch.header import (
     read_header,
 )
 from braidlog.codec.batch.kernel import check_records, decode_records, encode_records, scan_keys, select_records
-from braidlog.codec.batch.record_slice import clip_records
+from braidlog.codec.batch.record_slice import slice_records
 from braidlog.codec.batch.records_section import INT64_MAX, INT64_MIN, Header, Row
 from braidlog.codec.batch.row_layout import RowForm
 from braidlog.codec.batch.rows import Written, write_rows
@@ -280,7 +280,7 @@ def check_section(section: Buffer, header: BatchHeader, *, keyed: bool) -> None:
         raise ProtocolError("a compacted topic needs a key for each record; add keys, or set compact = false")
 
 
-class Heads(NamedTuple):
+class SchemaIds(NamedTuple):
     """The schema ids at the beginning of the values of a batch."""
 
     ids: set[int]
@@ -288,11 +288,11 @@ class Heads(NamedTuple):
     """The first record whose value has no schema id; -1 if all have one."""
 
 
-def heads_of(section: Buffer, header: BatchHeader) -> Heads:
-    return Heads(*schema_ids(section, header.record_count, header.last_offset_delta, header.base_timestamp))
+def heads_of(section: Buffer, header: BatchHeader) -> SchemaIds:
+    return SchemaIds(*schema_ids(section, header.record_count, header.last_offset_delta, header.base_timestamp))
 
 
-def clip_batch(
+def slice_batch(
     data: Buffer,
     *,
     start_offset: int,
@@ -311,7 +311,7 @@ def clip_batch(
     check_crc(data, 0, header)
     section = read_section(data, 0, header, decompressed_bytes_max=decompressed_bytes_max)
     since = INT64_MIN if start_timestamp_ms is None or header.has_append_time else start_timestamp_ms
-    clip = clip_records(
+    clip = slice_records(
         section,
         header.record_count,
         header.last_offset_delta,

@@ -1,7 +1,7 @@
 """Reads the records section of a batch one record at a time, and raises the errors for invalid bytes.
 
 The slow reference implementation. The kernel reads the same bytes quickly and detects only *that* they are invalid;
-it then calls `refuse` for the message, so that compiled and Python kernel raise the same error. Tests compare the
+it then calls `raise_section_error` for the message, so that compiled and Python kernel raise the same error. Tests compare the
 kernel with `iter_records`.
 Invariant: each field lies inside its record, each record inside the section, and the records fill the section
 exactly.
@@ -74,7 +74,7 @@ def iter_records(
         raise ProtocolError(f"{size - position} bytes follow the last record", position)
 
 
-def refuse(
+def raise_section_error(
     records: Buffer, count: int, last_offset_delta: int, *, base_timestamp: int = 0, dense: bool = False
 ) -> NoReturn:
     """Raise the error of a section that the kernel rejected."""
@@ -151,7 +151,7 @@ def check_columns(
         raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
 
 
-def refuse_columns(
+def raise_column_error(
     values: Sequence[bytes | None],
     keys: Sequence[bytes | None] | None,
     timestamps: Sequence[int] | None,

@@ -22,7 +22,14 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from braidlog.codec.batch.kernel_python import decode_columns
-from braidlog.codec.batch.records_section import INT64_MAX, Buffer, Header, check_bounds, iter_records, refuse
+from braidlog.codec.batch.records_section import (
+    INT64_MAX,
+    Buffer,
+    Header,
+    check_bounds,
+    iter_records,
+    raise_section_error,
+)
 from braidlog.codec.batch.row_layout import PARTS_MAX, Kind, Layout, RowForm
 
 try:
@@ -130,7 +137,7 @@ def write_rows(
             follows,
         )
         if found is None:
-            refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+            raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp)
         return Written(found[0], found[1], found[2], _ENDED[found[3]], found[4])
     else:
         rows = _rows_plain(records, count, base_offset, last_offset_delta, base_timestamp, append_time)

@@ -11,7 +11,7 @@ Invariant: both implementations find the same ids and the same first record with
 
 from __future__ import annotations
 
-from braidlog.codec.batch.records_section import Buffer, check_bounds, iter_records, refuse
+from braidlog.codec.batch.records_section import Buffer, check_bounds, iter_records, raise_section_error
 
 try:
     import cython
@@ -33,7 +33,7 @@ def schema_ids(records: Buffer, count: int, last_offset_delta: int, base_timesta
     if cython.compiled:
         found = _ids_compiled(records, count, last_offset_delta, base_timestamp)
         if found is None:
-            refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+            raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp)
         return found
     else:
         ids: set[int] = set()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Pieces(NamedTuple):
+class PieceLimits(NamedTuple):
     """When a piece is full: its limit of rows, and its limit of bytes of keys, values and headers."""
 
     rows_max: int
@@ -73,7 +73,9 @@ class PieceBuilder:
     all others.
     """
 
-    def __init__(self, columns: Sequence[str], pieces: Pieces, *, end_offset: int, decompressed_bytes_max: int) -> None:
+    def __init__(
+        self, columns: Sequence[str], pieces: PieceLimits, *, end_offset: int, decompressed_bytes_max: int
+    ) -> None:
         self._names = _checked_names(columns)
         self._pieces = pieces
         self._end_offset = end_offset
@@ -88,7 +90,7 @@ class PieceBuilder:
         batches = ((data, at, header) for at, header in iter_batches(data, blocks=True))
         for _, position, header in visible(batches, aborted):
             if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
-                yield from self.rest()
+                yield from self.flush()
             self._append_time = header.has_append_time
             append_to_columns(
                 self._built,
@@ -100,7 +102,7 @@ class PieceBuilder:
                 end_offset=self._end_offset,
             )
 
-    def rest(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
+    def flush(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
         """Yield the last piece, unless it is empty."""
         built, self._built = self._built, _columns(self._names)
         if built.rows:

@@ -40,7 +40,7 @@ from braidlog.codec.batch.header import (
     put_crc,
     read_header,
 )
-from braidlog.codec.batch.records_section import INT64_MAX, Buffer, check_bounds, iter_records, refuse
+from braidlog.codec.batch.records_section import INT64_MAX, Buffer, check_bounds, iter_records, raise_section_error
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
 
@@ -138,7 +138,7 @@ def _refuse(data: Buffer, position: int) -> NoReturn:
     header = read_header(data, position)
     check_crc(data, position, header)
     section = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
-    refuse(section, header.record_count, header.last_offset_delta, base_timestamp=header.base_timestamp)
+    raise_section_error(section, header.record_count, header.last_offset_delta, base_timestamp=header.base_timestamp)
 
 
 # -------------------------------------------------------------------------------------------------------- in C

@@ -22,7 +22,7 @@ from itertools import accumulate, pairwise
 from sys import byteorder
 
 from braidlog.codec.batch.kernel_python import Decoded, decode_columns
-from braidlog.codec.batch.records_section import INT64_MAX, INT64_MIN, Buffer, Header, check_bounds, refuse
+from braidlog.codec.batch.records_section import INT64_MAX, INT64_MIN, Buffer, Header, check_bounds, raise_section_error
 from braidlog.codec.columns.column_blocks import check_block
 from braidlog.codec.errors import ProtocolError
 
@@ -153,7 +153,7 @@ class Columns:
             if decoded is not None:
                 _append_plain(self, decoded, start_offset, end_offset)
         if not sound:
-            refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+            raise_section_error(records, count, last_offset_delta, base_timestamp=base_timestamp)
 
     def append_block(
         self,

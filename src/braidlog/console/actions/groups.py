@@ -13,7 +13,7 @@ from braidlog.console.listener_clients import Clients
 from braidlog.console.rendering import UNKNOWN
 from braidlog.model.clock import SystemClock
 from braidlog.model.reporting.node_report import lag_of
-from braidlog.model.time_parsing import FORMS, parse_moment
+from braidlog.model.time_parsing import FORMS, parse_time
 
 WORDS = {
     "earliest": "the beginning",
@@ -64,7 +64,7 @@ async def _target(fields: Fields, clients: Clients, place: tuple[str, int], span
         wanted = (span.earliest if was is None else was) + int(text)
     elif kind == "time":
         try:
-            at_ms = parse_moment(text, SystemClock().now_ms())
+            at_ms = parse_time(text, SystemClock().now_ms())
         except ValueError:
             raise FormError(f"a time is {FORMS}") from None
         found = await clients.admin.offset_at(*place, at_ms)

@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from braidlog.console.node_client import ANSWER_SECONDS_MAX, Node, NodeError, SlowNodeError
-from braidlog.model.reporting.health_checks import check_room, findings
+from braidlog.model.reporting.health_checks import check_room, health_checks
 from braidlog.model.reporting.node_report import Check
 
 PROBE_SECONDS: Final = 5.0
@@ -73,7 +73,7 @@ class Doctor:
             raise
         except NodeError as error:
             return [Check("node", ok=False, reason=str(error))]
-        return [Check("node", ok=True), *findings(snapshot)]
+        return [Check("node", ok=True), *health_checks(snapshot)]
 
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()

@@ -23,20 +23,20 @@ Work = Generator[None, None, Target]
 UNIFORM, RANGE = "uniform", "range"
 ASSIGNORS = (UNIFORM, RANGE)
 """The first one is the default."""
-STEPS_AT_ONCE = 20_000
+STEPS_PER_SLICE = 20_000
 """Steps between two yields; a step takes a few hundred nanoseconds."""
 
 
 class _Steps:
     def __init__(self) -> None:
-        self._left = STEPS_AT_ONCE
+        self._left = STEPS_PER_SLICE
 
     def taken(self, count: int) -> Iterable[None]:
         """For `yield from`: one pause if the step budget is used up."""
         self._left -= count
         if self._left > 0:
             return ()
-        self._left = STEPS_AT_ONCE
+        self._left = STEPS_PER_SLICE
         return (None,)
 
 

@@ -101,7 +101,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         """Apply a change that was journalled."""
         old = [self._members[name] for name in change.members if name in self._members]
         new = [member for member in change.members.values() if member is not None]
-        if Counter(each.wish for each in old) != Counter(each.wish for each in new):
+        if Counter(each.subscription for each in old) != Counter(each.subscription for each in new):
             self.version += 1
             self._wishes_version = self.version
         left = {each.member: each for each in old}
@@ -160,7 +160,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
 
     # -- joining, reporting, leaving--------------------------------------------------------------------------
 
-    def enter(self, asked: Heartbeat) -> Change:
+    def join_or_update(self, asked: Heartbeat) -> Change:
         """The change that makes the reporting member join or update its subscription. Raises if it is fenced or
         unknown.
         """
@@ -312,7 +312,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
     def topics_read(self) -> set[str]:
         return {*self._wanted, *(topic for pattern in self.patterns.values() for topic in pattern.topics)}
 
-    def assigning(self, topic_of: TopicOf) -> Work:
+    def compute_targets(self, topic_of: TopicOf) -> Work:
         """Compute targets for all current members, in slices. Later changes count for the next computation."""
         members = list(self._members.values())
         previous = {each.member: each.target for each in members}
@@ -320,13 +320,13 @@ class ConsumerGroup(Roster[ConsumerMember]):
         known: dict[tuple[object, ...], frozenset[str]] = {}
         wishes = {}
         for number, member in enumerate(members, 1):
-            ids = known.get(member.wish)
+            ids = known.get(member.subscription)
             if ids is None:
                 found = self.patterns.get((member.by, member.pattern))
                 names = {*member.topics, *(() if found is None else found.topics)}
                 there = [topic for name in sorted(names) if (topic := topic_of(name)) is not None]
                 counts.update(there)
-                ids = known[member.wish] = frozenset(topic for topic, _ in there)
+                ids = known[member.subscription] = frozenset(topic for topic, _ in there)
             wishes[member.member] = ids
             if number % MEMBERS_AT_ONCE == 0:
                 yield
@@ -337,7 +337,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         votes = Counter(member.assignor for member in self._members.values() if member.assignor)
         return max(sorted(votes), key=lambda name: votes[name], default=UNIFORM)
 
-    def retargeted(self, target: Target) -> dict[str, ConsumerMember | None]:
+    def members_with_new_target(self, target: Target) -> dict[str, ConsumerMember | None]:
         """The members whose target changed."""
         there = ((self._members[name], shares) for name, shares in target.items() if name in self._members)
         return {each.member: replace(each, target=shares) for each, shares in there if each.target != shares}
@@ -373,7 +373,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
             raise unknown_member(self.name, member)
         return found, found.classic
 
-    def leaving(self, member: str, instance: str | None) -> Heartbeat:
+    def leave_request(self, member: str, instance: str | None) -> Heartbeat:
         """The leave report of a member: by its id for a classic member, by its instance alone for any."""
         if member:
             self.find_classic(member, instance)

@@ -103,7 +103,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         return not self.revoking and self.shares == self.target
 
     @property
-    def wish(self) -> tuple[object, ...]:
+    def subscription(self) -> tuple[object, ...]:
         """Everything that determines the member's assignment."""
         return tuple(self.topics), self.pattern, self.by if self.pattern else "", self.assignor
 

@@ -65,7 +65,7 @@ SettingsOf = Callable[[str], ConsumerGroupSettings]
 """settings_of(group)"""
 
 
-class Migrating(Protocol):
+class GroupConversion(Protocol):
     """Converts a group with members to the other protocol."""
 
     def upgrade(self, name: str) -> None:
@@ -95,7 +95,7 @@ class ConsumerGroups:
         self._hosting = hosting
         self._runtime = runtime
         self._may_see = may_see
-        self.migration: Migrating | None = None
+        self.migration: GroupConversion | None = None
         """None: only an empty group can change its protocol."""
         self._assigning: dict[ConsumerGroup, list[Wakeup]] = {}
         """Groups whose targets are being computed, and the waiting members."""
@@ -135,8 +135,8 @@ class ConsumerGroups:
     def _enter(self, group: ConsumerGroup, asked: Heartbeat) -> None:
         if not group.has_member(asked.member):
             self._registry.holdings.check_room()
-        with self._registry.holdings.admitted(StateKind.GROUPS, group.name, asked.by or NODE):
-            self._keep(group, group.enter(asked))
+        with self._registry.holdings.admit(StateKind.GROUPS, group.name, asked.by or NODE):
+            self._keep(group, group.join_or_update(asked))
         group.note_heartbeat(asked.member, self._registry.session_ms())
         group.note_joined(asked.member)
 
@@ -192,7 +192,7 @@ class ConsumerGroups:
         try:
             await self._resolve(group)
             version = group.version
-            work = group.assigning(self._topic_of)
+            work = group.compute_targets(self._topic_of)
             target: Target | None = None
             while target is None:
                 try:
@@ -232,7 +232,9 @@ class ConsumerGroups:
                 await yield_to_loop()
             if not self._exists(group):
                 return
-            members = group.retargeted({name: target[name] for name in names[first : first + MEMBERS_AT_ONCE]})
+            members = group.members_with_new_target(
+                {name: target[name] for name in names[first : first + MEMBERS_AT_ONCE]}
+            )
             if members:
                 is_changed = True
                 self._registry.put_change(group, Change(members))

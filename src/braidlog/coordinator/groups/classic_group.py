@@ -256,7 +256,7 @@ class ClassicGroup(Roster[ClassicMember]):
             shown = [(m.member, m.instance, m.metadata(self.protocol)) for m in self.members]
         return Joined(self.generation, self.protocol_type, self.protocol, led_by, member, shown, skip)
 
-    def abandon(self, ticket: Ticket, now_ms: int) -> None:
+    def cancel_wait(self, ticket: Ticket, now_ms: int) -> None:
         """End a disconnected client's wait. The member stays for its session, or goes if no client knows its id."""
         for waiting in (self._joins, self._syncs):
             tickets = waiting.get(ticket.member, [])

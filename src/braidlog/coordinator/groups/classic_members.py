@@ -14,7 +14,7 @@ from braidlog.coordinator.consumer_groups.service import ConsumerGroups
 from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.classic_service import check_timeouts, name_member
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, Synced
-from braidlog.coordinator.groups.migration import Migration
+from braidlog.coordinator.groups.migration import GroupConverter
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.state_limits import NODE
 from braidlog.model.errors import BrokerError, Reason
@@ -23,7 +23,7 @@ from braidlog.model.errors import BrokerError, Reason
 class ClassicMembers:
     """The member operations of `ClassicGroups`, for consumer groups."""
 
-    def __init__(self, registry: GroupRegistry, consumer: ConsumerGroups, migration: Migration) -> None:
+    def __init__(self, registry: GroupRegistry, consumer: ConsumerGroups, migration: GroupConverter) -> None:
         self._registry = registry
         self._consumer = consumer
         self._migration = migration
@@ -102,7 +102,7 @@ class ClassicMembers:
         for member, instance in members:
             try:
                 found = self._find(group, member)
-                leaving = found.leaving(member, instance)
+                leaving = found.leave_request(member, instance)
                 self._registry.put_change(found, found.leave(leaving))
                 results.append(None)
             except BrokerError as error:

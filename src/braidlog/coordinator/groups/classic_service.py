@@ -53,13 +53,13 @@ class ClassicGroups:
         if not asked.member:
             self._registry.holdings.check_room()
         new_id = self._new_id(asked.instance or asked.client)
-        with self._registry.holdings.admitted(StateKind.GROUPS, group, by):
+        with self._registry.holdings.admit(StateKind.GROUPS, group, by):
             try:
                 ticket = found.join(asked, new_id, self._registry.session_ms())
             except MemberIdRequired:
-                self._registry.present(found)
+                self._registry.register_unstored(found)
                 raise
-            self._registry.present(found)
+            self._registry.register_unstored(found)
             self._carry_out(found)
         answer = await self._wait(found, ticket)
         assert isinstance(answer, Joined)
@@ -168,7 +168,7 @@ class ClassicGroups:
                 self._undo(group, ready.settled, error)
                 raise
         elif not group.has_members and self._registry.image_of(group) is None:
-            self._registry.unborn(group)
+            self._registry.discard_new(group)
         self._registry.recount(group)
         for ticket in ready.settled:
             ticket.mark = self._registry.mark_of(group.name)
@@ -180,7 +180,7 @@ class ClassicGroups:
         assert image is None or isinstance(image, ClassicGroupImage)
         group.restore(image, self._registry.session_ms())
         if image is None:
-            self._registry.unborn(group)
+            self._registry.discard_new(group)
         self._registry.recount(group)
         for ticket in (*settled, *group.take_ready().settled):
             ticket.answer, ticket.error = None, error
@@ -201,7 +201,7 @@ class ClassicGroups:
         finally:
             self._waiting.pop(ticket, None)
             if not ticket.is_settled:
-                group.abandon(ticket, self._registry.session_ms())
+                group.cancel_wait(ticket, self._registry.session_ms())
         if ticket.error is not None:
             raise ticket.error
         assert ticket.answer is not None

@@ -19,7 +19,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.partition_registry import PartitionRegistry
 
 
-class Migration:
+class GroupConverter:
     """`Migrating` for groups whose member metadata can be decoded."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Migration:
         classic = self._registry.new_classic(group.name)
         classic.restore(image, now_ms)
         classic.begin_round(now_ms)
-        self._registry.put_instead(classic, group)
+        self._registry.replace(classic, group)
 
     def by_id(self, shares: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
         """Convert topic names to ids; deleted topics are omitted."""

@@ -13,7 +13,7 @@ from braidlog.coordinator.consumer_groups.group import ConsumerGroup
 from braidlog.coordinator.consumer_groups.messages import Change, ConsumerGroupImage, ConsumerMember
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group, GroupImage
-from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
+from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_atomically
 from braidlog.coordinator.state_limits import StateKind, StateUsage
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
@@ -149,7 +149,7 @@ class GroupRegistry:
         """Journal a group's current state. It becomes the group of that name."""
         self._journal(group, group.image, ())
 
-    def put_instead(self, group: ClassicGroup, of: ConsumerGroup) -> None:
+    def replace(self, group: ClassicGroup, of: ConsumerGroup) -> None:
         """Journal a group that replaces another with the same members."""
         self._journal(group, group.image, [(self._members, (of.name, each.member), None) for each in of.members])
 
@@ -180,13 +180,13 @@ class GroupRegistry:
             if kind is type(group) or table.get(group.name) is not None
         ]
         try:
-            self._marks[group.name] = put_together([*entries, *more])
+            self._marks[group.name] = put_atomically([*entries, *more])
         except BaseException:
             group.changed_ms = before
             raise
         self._put_in_place(group)
 
-    def present(self, group: ClassicGroup) -> None:
+    def register_unstored(self, group: ClassicGroup) -> None:
         """Register a group without a generation, so that members can join. Nothing is stored yet."""
         self._put_in_place(group)
 
@@ -213,7 +213,7 @@ class GroupRegistry:
         if self._groups.get(group.name) is group:
             self._count(group)
 
-    def unborn(self, group: ClassicGroup) -> None:
+    def discard_new(self, group: ClassicGroup) -> None:
         """Remove a group that never had a generation, and restore a stored group of another kind under its name."""
         self._remove(group.name)
         image = self._tables[Group].get(group.name)
@@ -237,7 +237,7 @@ class GroupRegistry:
         self._remove(name)
         self._marks.pop(name, None)
         there = [table for table in self._tables.values() if table.get(name) is not None]
-        return put_together([(table, (name,), None) for table in there])
+        return put_atomically([(table, (name,), None) for table in there])
 
     def forget(self) -> None:
         """Drop all groups from memory only: another node is now their coordinator."""

@@ -27,7 +27,7 @@ from braidlog.coordinator.groups.group import (
 )
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import State
-from braidlog.coordinator.groups.migration import Migration
+from braidlog.coordinator.groups.migration import GroupConverter
 from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.coordinator.state_limits import NODE, StateKind
@@ -107,7 +107,7 @@ class Groups:
         self.consumer = ConsumerGroups(registry, offsets, hosting, runtime, consumer, may_see)
         self._classic_members: ClassicMembers | None = None
         if metadata is not None:
-            migration = self.consumer.migration = Migration(registry, self.classic, metadata, hosting)
+            migration = self.consumer.migration = GroupConverter(registry, self.classic, metadata, hosting)
             self._classic_members = ClassicMembers(registry, self.consumer, migration)
 
     # -- membership ------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ class Groups:
         return membership
 
     def _admitted(self, group: Group, by: str) -> AbstractContextManager[None]:
-        return self._registry.holdings.admitted(StateKind.GROUPS, group.name, by)
+        return self._registry.holdings.admit(StateKind.GROUPS, group.name, by)
 
     async def register(self, group: str, *, by: str = NODE) -> None:
         """Create a group before its first member joins."""
@@ -242,14 +242,14 @@ class Groups:
 
     # -- commits ---------------------------------------------------------------------------------------------
 
-    def electing(self, group: str) -> ClassicGroups | ClassicMembers:
+    def classic_service_for(self, group: str) -> ClassicGroups | ClassicMembers:
         """The service for members that join and sync."""
         found = self._registry.get(group)
         if self._classic_members is not None and isinstance(found, ConsumerGroup) and found.has_members:
             return self._classic_members
         return self.classic
 
-    def by_members(self, group: str) -> ClassicGroups | ConsumerGroups:
+    def commit_service_for(self, group: str) -> ClassicGroups | ConsumerGroups:
         """The service that checks commits with a generation or epoch."""
         return self.consumer if isinstance(self._registry.get(group), ConsumerGroup) else self.classic
 
@@ -309,7 +309,7 @@ class Groups:
 
     async def lag(self, group: str) -> list[LagReport]:
         """Lag of every partition that the group has committed to or reads; computed in slices."""
-        committed = self._offsets.of_group(group)
+        committed = self._offsets.group_offsets(group)
         found = self._registry.get(group)
         if found is None and not committed:
             raise _unknown_group(group)
@@ -396,7 +396,7 @@ class Groups:
         now_ms = self._runtime.now_ms()
         deleted, marks = [], []
         async for name in in_slices(self.names()):
-            committed = self._offsets.of_group(name)
+            committed = self._offsets.group_offsets(name)
             before_ms = now_ms - (retention_ms if committed else min(retention_ms, NEVER_COMMITTED_MS))
             found = self._registry.get(name)
             if found is not None and (found.has_members or found.changed_ms >= before_ms):

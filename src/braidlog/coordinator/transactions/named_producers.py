@@ -63,7 +63,7 @@ class NamedProducers:
         if known is not None and not self._turns.is_held(name):
             return known  # the common case: without a wait, requests keep their order
         async with self._turns.acquire(name):
-            with self._holdings.admitted(StateKind.NAMED_PRODUCERS, name, by):
+            with self._holdings.admit(StateKind.NAMED_PRODUCERS, name, by):
                 return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
 
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:

@@ -13,7 +13,7 @@ from braidlog.coordinator.journal import Table
 from braidlog.coordinator.offsets import Commit, Offsets, Place
 from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import End
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.produce.transaction_verification import Ask, Question, Verified
 
@@ -21,7 +21,7 @@ ENDED_MAX = 10_000
 """Number of producers whose last end is remembered, to reject late responses."""
 
 
-class Pending(msgspec.Struct, frozen=True):
+class PendingCommit(msgspec.Struct, frozen=True):
     """Commits of one transaction for one group."""
 
     epoch: int
@@ -38,7 +38,7 @@ class PendingCommits:
         self._offsets = offsets
         self._ask = ask
         self._holdings = holdings
-        self._by_group: dict[str, dict[int, Pending]] = {}
+        self._by_group: dict[str, dict[int, PendingCommit]] = {}
         for (group, producer_id), pending in table.items():
             self._by_group.setdefault(str(group), {})[int(producer_id)] = pending
         self._ended: dict[int, Verified] = {}
@@ -52,7 +52,7 @@ class PendingCommits:
     async def stage(
         self,
         group: str,
-        producing: Producing,
+        producing: ProducerIdentity,
         commits: Sequence[Commit],
         *,
         guard: Callable[[], None],
@@ -68,15 +68,15 @@ class PendingCommits:
         verified = await self._ask(Question(*producing, group, adds=True, begins=begins))
         guard()
         known = self._check(group, producing, verified)
-        staged = {(each.topic, each.partition): each for each in (*known, *self._offsets.to_stage(commits))}
-        pending = Pending(producing.epoch, verified.number, list(staged.values()))
-        with self._holdings.admitted(StateKind.GROUPS, group, by):
+        staged = {(each.topic, each.partition): each for each in (*known, *self._offsets.with_topic_ids(commits))}
+        pending = PendingCommit(producing.epoch, verified.number, list(staged.values()))
+        with self._holdings.admit(StateKind.GROUPS, group, by):
             mark = self._table.put(group, producing.producer_id, value=pending)
             self._by_group.setdefault(group, {})[producing.producer_id] = pending
         await self._table.journal.wait_committed(mark)
         return len(staged)
 
-    def _check(self, group: str, producing: Producing, verified: Verified) -> Sequence[Commit]:
+    def _check(self, group: str, producing: ProducerIdentity, verified: Verified) -> Sequence[Commit]:
         """The commits already pending. Raises if the verification is older than an end that arrived since."""
         ended = self._ended.get(producing.producer_id)
         is_old = ended is not None and (
@@ -98,7 +98,7 @@ class PendingCommits:
         have pending commits.
         """
         commits: list[tuple[str, Commit]] = []
-        left: dict[tuple[str, int], Pending | None] = {}
+        left: dict[tuple[str, int], PendingCommit | None] = {}
         for end in ends:
             self._note(end)
             for group in end.groups:

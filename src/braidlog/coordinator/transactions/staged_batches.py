@@ -13,7 +13,7 @@ import msgspec
 
 from braidlog.coordinator.journal import Table
 from braidlog.coordinator.state_limits import StateKind, StateUsage
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.coordinator.transactions.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.runtime.cooperative import in_slices
@@ -76,7 +76,7 @@ class Staging:
         return sorted(str(key[0]) for key, _ in self._table.items())
 
     async def commit(
-        self, sink: str, batch_id: int, stages: Sequence[Producing], *, owner: str, writer: str = ""
+        self, sink: str, batch_id: int, stages: Sequence[ProducerIdentity], *, owner: str, writer: str = ""
     ) -> Decided:
         """Commit all stages of a batch, or none if one of them is no longer open.
 
@@ -95,8 +95,8 @@ class Staging:
             left = [name for name in self._left_open(sink, batch_id) if name not in kept]
             last = Sink(batch_id, owner, writer, self._runtime.now_ms())
             try:
-                with self._holdings.admitted(StateKind.SINKS, sink, owner):
-                    await self._transactions.end_together(stages, left, [(self._table, (sink,), last)])
+                with self._holdings.admit(StateKind.SINKS, sink, owner):
+                    await self._transactions.end_atomically(stages, left, [(self._table, (sink,), last)])
             except BrokerError as error:
                 if error.reason not in NOT_OPEN:
                     raise
@@ -106,7 +106,7 @@ class Staging:
             return Decided(batch_id, already=False)
 
     async def abort(
-        self, sink: str, batch_id: int, stages: Sequence[Producing] | None = None, *, owner: str
+        self, sink: str, batch_id: int, stages: Sequence[ProducerIdentity] | None = None, *, owner: str
     ) -> Decided:
         """Abort the given stages or, with None, all open ones of this batch and earlier ones.
 
@@ -120,15 +120,15 @@ class Staging:
             last = NO_BATCH if known is None else known.last_batch
             return Decided(last, already=batch_id <= last)
 
-    async def _drop(self, sink: str, batch_id: int, stages: Sequence[Producing] | None) -> None:
+    async def _drop(self, sink: str, batch_id: int, stages: Sequence[ProducerIdentity] | None) -> None:
         """Abort open stages. A decision that a crash or fault interrupted is carried out as decided."""
         if stages is None:
-            await self._transactions.end_together([], self._left_open(sink, batch_id))
+            await self._transactions.end_atomically([], self._left_open(sink, batch_id))
             return
-        await self._transactions.end_together([], [each.name for each in stages if self._is_open(each)])
+        await self._transactions.end_atomically([], [each.name for each in stages if self._is_open(each)])
         await self._transactions.finish([each.name for each in stages])
 
-    def _is_open(self, stage: Producing) -> bool:
+    def _is_open(self, stage: ProducerIdentity) -> bool:
         try:
             self._transactions.require_ongoing(*stage)
         except BrokerError:  # ended, fenced or never begun: nothing to abort
@@ -171,7 +171,7 @@ class Staging:
         return self._runtime.now_ms() - found.used_ms > UNUSED_MS_MAX
 
 
-def _check_stages(sink: str, batch_id: int, stages: Sequence[Producing]) -> None:
+def _check_stages(sink: str, batch_id: int, stages: Sequence[ProducerIdentity]) -> None:
     """Raise for transactions that do not belong to this batch."""
     if len({each.name for each in stages}) != len(stages):
         raise _refused("duplicate stage")

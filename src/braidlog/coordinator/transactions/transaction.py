@@ -60,7 +60,7 @@ class Transaction(msgspec.Struct, frozen=True):
         return (producer_id, epoch) == (last_id, self.last_epoch) and epoch != NO_EPOCH
 
 
-class Producing(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """Identity of a producer in a request: transactional id, producer id and epoch."""
 
     name: str

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import msgspec
 
 from braidlog.codec.batch.header import NO_PRODUCER
-from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
+from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_atomically
 from braidlog.coordinator.offsets import Offsets, Place, check_group_name
 from braidlog.coordinator.state_limits import NODE, StateKind, StateUsage
 from braidlog.coordinator.transactions.markers import MarkerWriter, abort_hanging
@@ -22,7 +22,7 @@ from braidlog.coordinator.transactions.transaction import (
     DECIDED,
     ENDED,
     NO_EPOCH,
-    Producing,
+    ProducerIdentity,
     Transaction,
     TxnState,
     after,
@@ -143,7 +143,7 @@ class Transactions:
                 f"a transaction timeout must be 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
         async with self._turn(name):
-            with self._holdings.admitted(StateKind.TRANSACTIONAL_IDS, name, by):
+            with self._holdings.admit(StateKind.TRANSACTIONAL_IDS, name, by):
                 return await self._begin_producer(name, timeout_ms, expected)
 
     async def _begin_producer(self, name: str, timeout_ms: int, expected: tuple[int, int] | None) -> Transaction:
@@ -257,9 +257,9 @@ class Transactions:
                 )
             return await self._finish(name, found)
 
-    async def end_together(
+    async def end_atomically(
         self,
-        commits: Sequence[Producing],
+        commits: Sequence[ProducerIdentity],
         aborts: Sequence[str],
         beside: Sequence[tuple[Table, Key, msgspec.Struct]] = (),
     ) -> None:
@@ -392,7 +392,7 @@ class Transactions:
         kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
         known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
         entries = [(self._table, (name,), None if is_over(each) else each) for name, each in kept.items()]
-        mark = put_together([*entries, *beside])
+        mark = put_atomically([*entries, *beside])
         for name, each in kept.items():
             self._note(name, known[name], each, mark)
             self._in_doubt[name] = mark

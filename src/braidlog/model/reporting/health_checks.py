@@ -9,7 +9,7 @@ NAMED_MAX: Final = 5
 """Maximum partitions that a reason names; of more it gives the count."""
 
 
-def findings(snapshot: Snapshot) -> list[Check]:
+def health_checks(snapshot: Snapshot) -> list[Check]:
     """Return every check, then the problems during which clients are still served."""
     found = [Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS]
     warnings = _cluster(snapshot.cluster) | snapshot.warnings

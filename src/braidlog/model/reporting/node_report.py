@@ -305,7 +305,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     coordinates: int = 0
 
 
-class WeakPartition(msgspec.Struct, frozen=True):
+class UnderReplicatedPartition(msgspec.Struct, frozen=True):
     """A partition without a leader, or with an ISR smaller than its replicas."""
 
     topic: str
@@ -341,7 +341,7 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     leaderless: int
     weak_slots: int
     """The part of `under_replicated` that holds keys."""
-    weak: list[WeakPartition]
+    weak: list[UnderReplicatedPartition]
     weak_left_out: int
     leader_changes: dict[str, int]
     """Leader changes by cause, since the node started."""

@@ -18,7 +18,7 @@ def yield_to_loop() -> Generator[None, None, None]:
     yield
 
 
-class Pace:
+class YieldCounter:
     """Progress of one request over many items, also in nested loops: it yields after every `size` items."""
 
     __slots__ = ("_left", "_size")

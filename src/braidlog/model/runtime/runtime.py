@@ -81,7 +81,7 @@ class Wakeup(Protocol):
         ...
 
 
-def took_too_long(seconds: float) -> BrokerError:
+def timed_out(seconds: float) -> BrokerError:
     if seconds <= 0:
         return BrokerError(Reason.TIMED_OUT, "the request timed out before it started; nothing was changed, retry it")
     return BrokerError(

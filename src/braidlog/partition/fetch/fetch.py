@@ -18,7 +18,7 @@ from braidlog.codec.batch.row_layout import RowForm
 from braidlog.codec.batch.rows import Ended
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX, LONG_POLL_MS_MAX
-from braidlog.model.runtime.cooperative import SLICE, Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import SLICE, YieldCounter, yield_to_loop
 from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.partition.fetch.long_polls import PollPause, unwatch
 from braidlog.partition.fetch.record_reader import (
@@ -193,7 +193,7 @@ class Fetch:
         outcomes: list[Outcome] = []
         closed: list[Partition] = []
         nothing_yet = True
-        pace = Pace()
+        pace = YieldCounter()
         for want in wanted:
             if wakeup is not None:
                 await pace.step()

@@ -24,7 +24,7 @@ from braidlog.cluster.metadata.local_store import INTERNAL_PREFIX
 from braidlog.codec.batch.header import HEADER_BYTES, NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
 from braidlog.codec.batch.kernel import encode_records
 from braidlog.codec.batch.records import (
-    Heads,
+    SchemaIds,
     Sealed,
     check_section,
     heads_of,
@@ -156,7 +156,7 @@ class DecompressionCheck:
 
     async def check(
         self, topic: str, partition: int, batch: Buffer, header: BatchHeader, allowance: Allowance
-    ) -> Heads | None:
+    ) -> SchemaIds | None:
         """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first.
         Gives what its values begin with, if the topic asks for schemas."""
         hosted = self._hosting.partition(topic, partition)
@@ -175,7 +175,7 @@ class DecompressionCheck:
             raise BrokerError(Reason.RECORD_TOO_LARGE, _too_large(self._limits.decompressed_bytes_max))
         with await self._worker.do(CheckRecords(bytes_max, keyed, schemas), batch) as answer:
             allowance.spend(answer.number, here=False)
-            return msgspec.msgpack.decode(answer.payload, type=Heads) if schemas else None
+            return msgspec.msgpack.decode(answer.payload, type=SchemaIds) if schemas else None
 
 
 def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bool) -> Buffer | None:
@@ -405,7 +405,7 @@ class Append:
         """Whether values of the topic must name schemas: then `check_schemas` comes before `ready`."""
         return self._hosting.checks_schemas(topic)
 
-    async def check_schemas(self, topic: str, found: Heads) -> None:
+    async def check_schemas(self, topic: str, found: SchemaIds) -> None:
         """Raise unless the values of a batch for a topic that asks for it name schemas of its subject."""
         await self._schema_check().check(topic, found)
 

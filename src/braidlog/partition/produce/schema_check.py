@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from braidlog.codec.batch.header import BatchHeader, check_crc
-from braidlog.codec.batch.records import Heads, heads_of, read_section
+from braidlog.codec.batch.records import SchemaIds, heads_of, read_section
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -38,7 +38,7 @@ class KnownSchemas(Protocol):
         ...
 
 
-def heads_of_batches(batch: Buffer, headers: Sequence[BatchHeader]) -> Heads:
+def heads_of_batches(batch: Buffer, headers: Sequence[BatchHeader]) -> SchemaIds:
     """Of one batch after the other, as they are on their way into the log; what is damaged is told from what is wrong. What is
     compressed is not opened here."""
     ids: set[int] = set()
@@ -56,7 +56,7 @@ def heads_of_batches(batch: Buffer, headers: Sequence[BatchHeader]) -> Heads:
             return found
         ids |= found.ids
         position += header.size_bytes
-    return Heads(ids)
+    return SchemaIds(ids)
 
 
 class SchemaCheck:
@@ -69,11 +69,11 @@ class SchemaCheck:
         """Before a batch that is made and written without a wait (`check_now`)."""
         await self._known.learn()
 
-    def check_now(self, topic: str, found: Heads) -> None:
+    def check_now(self, topic: str, found: SchemaIds) -> None:
         """By what is known."""
         refuse_unknown(topic, found, self._known.ids_of(subject_of(topic)))
 
-    async def check(self, topic: str, found: Heads) -> None:
+    async def check(self, topic: str, found: SchemaIds) -> None:
         """By what is committed, as far as it matters: who uses a schema that was registered just now is not refused."""
         subject = subject_of(topic)
         if found.first_without < 0 and not found.ids <= self._known.ids_of(subject):
@@ -85,7 +85,7 @@ class SchemaCheck:
         refuse_unknown(topic, found, self._known.ids_of(subject))
 
 
-def refuse_unknown(topic: str, found: Heads, known: set[int]) -> None:
+def refuse_unknown(topic: str, found: SchemaIds, known: set[int]) -> None:
     """Raise unless every value has an id of the topic's subject."""
     subject = subject_of(topic)
     if found.first_without >= 0:

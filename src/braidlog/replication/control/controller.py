@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.replication.assignment import Assignment, Node, left
-from braidlog.replication.control.election import elect, elect_torn, fenced, is_torn_apart, may_lead, moved
+from braidlog.replication.control.election import elect, elect_torn, fenced, may_lead, moved, needs_torn_election
 from braidlog.replication.control.reassignment import finish
 from braidlog.replication.control.swim import Verdict
 
@@ -25,7 +25,7 @@ PENALTY_MS = 10_000
 PENALTY_MS_MAX = 160_000
 TORN_WAIT_MS = 30_000
 """After this time without a node joining or leaving, an election no longer waits for absent torn replicas."""
-CALM_MS = 300_000
+PREFERRED_LEADER_DELAY_MS = 300_000
 """Preferred leaders take over again after this time without a node joining or leaving."""
 
 NEVER_MS = 2**62
@@ -121,7 +121,7 @@ class Penalty(msgspec.Struct, frozen=True):
     length_ms: int = 0
 
 
-class Flight(NamedTuple):
+class PendingProposal(NamedTuple):
     after: int
     sent_ms: int
 
@@ -131,7 +131,7 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     view: View | None = None
     suspects: tuple[Suspect, ...] = ()
     penalties: tuple[Penalty, ...] = ()
-    in_flight: Flight | None = None
+    in_flight: PendingProposal | None = None
     noticed_ms: int | None = None
     """Since when changes other than for suspects are due."""
     changed_ms: int = 0
@@ -159,7 +159,7 @@ def step(controller: Controller, message: ControllerMessage, now_ms: int) -> Con
         case NotWritten(after):
             if controller.in_flight is not None and controller.in_flight.after == after:
                 # This view lost: apply the winning entry before computing anything else.
-                controller = controller.now(in_flight=Flight(after, now_ms))
+                controller = controller.now(in_flight=PendingProposal(after, now_ms))
             return controller, None
         case Tick():
             pass
@@ -247,12 +247,12 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
         if now_ms - noticed_ms < _stagger(controller, view):
             return controller, None
         events = changes[:PARTITIONS_PER_ENTRY_MAX]
-    return controller.now(in_flight=Flight(view.seq, now_ms)), Propose(view.seq, events)
+    return controller.now(in_flight=PendingProposal(view.seq, now_ms)), Propose(view.seq, events)
 
 
 def _next_full_check_ms(controller: Controller, now_ms: int) -> int:
     """When upkeep may find work in an unchanged view: a penalty ends, or the calm period is over."""
-    moments = [controller.changed_ms + CALM_MS, *(each.until_ms for each in controller.penalties)]
+    moments = [controller.changed_ms + PREFERRED_LEADER_DELAY_MS, *(each.until_ms for each in controller.penalties)]
     return min((moment for moment in moments if moment > now_ms), default=NEVER_MS)
 
 
@@ -339,7 +339,7 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[Chan
         after = _maintained(known, nodes, view.nodes, calm_ms)
         if after != known.assignment:
             changes.append(_change(key, known.assignment, after))
-        elif is_torn_apart(after):
+        elif needs_torn_election(after):
             waits = waits or calm_ms < TORN_WAIT_MS
     return tuple(changes), waits
 
@@ -363,8 +363,12 @@ def _maintained(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[in
         if (after := finish(before, each, known.min_in_sync)) != before:
             return after
     preferred = before.replicas[0]
-    if calm_ms >= CALM_MS and before.leader != preferred and preferred in may_lead(leaders, before.in_sync):
-        return before.led_by(preferred)
+    if (
+        calm_ms >= PREFERRED_LEADER_DELAY_MS
+        and before.leader != preferred
+        and preferred in may_lead(leaders, before.in_sync)
+    ):
+        return before.with_leader(preferred)
     return before
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.replication.assignment import Assignment, Nodes, Registered, TornEnd, left, torn_out
+from braidlog.replication.assignment import Assignment, Nodes, Registered, TornEnd, left, with_torn_replica
 
 
 class LogEnd(NamedTuple):
@@ -29,11 +29,11 @@ def elect(known: Assignment, nodes: Registered) -> Assignment:
     """Elect a new leader by the candidate order, or none. Callers exclude the current leader first if it must leave."""
     in_sync = may_lead(nodes, known.ordered(known.in_sync))
     if in_sync:
-        return known.led_by(in_sync[0])
+        return known.with_leader(in_sync[0])
     eligible = may_lead(nodes, known.ordered(known.eligible))
     if eligible:
         return elect_eligible(known, eligible[0])
-    return known if known.leader is None else known.led_by(None)
+    return known if known.leader is None else known.with_leader(None)
 
 
 def elect_eligible(known: Assignment, node: int) -> Assignment:
@@ -41,7 +41,7 @@ def elect_eligible(known: Assignment, node: int) -> Assignment:
     eligible.
     """
     others = tuple(each for each in known.in_sync + known.eligible if each != node)
-    return known.led_by(node, in_sync=(node,), eligible=known.ordered(others))
+    return known.with_leader(node, in_sync=(node,), eligible=known.ordered(others))
 
 
 def fenced(known: Assignment, node: int, nodes: Registered, min_in_sync: int) -> Assignment:
@@ -60,7 +60,7 @@ def moved(known: Assignment, nodes: Registered, away_from: int) -> Assignment:
     """Move leadership to another in-sync replica that may lead, if one exists; the sets stay unchanged."""
     for node in may_lead(nodes, known.ordered(known.in_sync)):
         if node != away_from:
-            return known.led_by(node)
+            return known.with_leader(node)
     return known
 
 
@@ -72,9 +72,9 @@ def resigned(known: Assignment, node: int, nodes: Registered) -> Assignment:
     others = may_lead(nodes, [each for each in known.in_sync + known.eligible if each != node])
     if not others or known.leader is None:
         return known
-    cleared = torn_out(known, node)
-    cleared = cleared.changed(torn=tuple(each for each in cleared.torn if each != node))
-    return _merged(known, elect(cleared, nodes) if known.leader == node else cleared.led_by(known.leader))
+    cleared = with_torn_replica(known, node)
+    cleared = cleared.with_changes(torn=tuple(each for each in cleared.torn if each != node))
+    return _merged(known, elect(cleared, nodes) if known.leader == node else cleared.with_leader(known.leader))
 
 
 def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool) -> Assignment:
@@ -82,9 +82,9 @@ def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int
 
     The node's leadership ends in this event: no log is ever led twice in one epoch.
     """
-    without_leader = known.led_by(None) if known.leader == node else known
+    without_leader = known.with_leader(None) if known.leader == node else known
     if not is_whole or node in known.torn:
-        return _merged(known, _elect_other(torn_out(without_leader, node), nodes, node))
+        return _merged(known, _elect_other(with_torn_replica(without_leader, node), nodes, node))
     after = _elect_other(without_leader, nodes, node)
     if after.leader is not None:
         after = left(after, node, min_in_sync)
@@ -99,29 +99,29 @@ def elect_unclean(known: Assignment, ends: dict[int, LogEnd]) -> Assignment:
     assert candidates
     winner = max(candidates, key=lambda node: (ends[node], -known.replicas.index(node)))
     torn = tuple(node for node in known.torn if node != winner)
-    return known.led_by(
+    return known.with_leader(
         winner, in_sync=(winner,), eligible=(), torn=torn, torn_ends=(), unclean_epoch=known.leader_epoch + 1
     )
 
 
-def is_torn_apart(known: Assignment) -> bool:
+def needs_torn_election(known: Assignment) -> bool:
     """Whether no replica surely holds every committed record, because all candidates returned torn."""
     return known.leader is None and not (known.in_sync or known.eligible) and bool(known.torn)
 
 
 def with_torn_end(known: Assignment, report: TornEnd) -> Assignment:
     """Record a torn replica's log end; unchanged if the partition does not need it or already has it."""
-    if not is_torn_apart(known) or report.node not in known.torn or report in known.torn_ends:
+    if not needs_torn_election(known) or report.node not in known.torn or report in known.torn_ends:
         return known
     others = tuple(each for each in known.torn_ends if each.node != report.node)
-    return known.changed(torn_ends=(*others, report))
+    return known.with_changes(torn_ends=(*others, report))
 
 
 def elect_torn(known: Assignment, nodes: Registered, *, waits: bool) -> Assignment:
     """Elect the longest torn log, once all torn replicas reported their end. If it no longer `waits`, the known ends
     suffice.
     """
-    if not is_torn_apart(known):
+    if not needs_torn_election(known):
         return known
     there = may_lead(nodes, known.torn)
     ends = {

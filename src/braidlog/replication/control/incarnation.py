@@ -30,7 +30,7 @@ class Registration(msgspec.Struct, frozen=True):
     life: Life
 
 
-def remembered(before: Registration | None, known: int, start_ids: Container[str]) -> int:
+def last_known_incarnation(before: Registration | None, known: int, start_ids: Container[str]) -> int:
     """The last incarnation that a folder knows: a confirmed one, or one requested just before a crash.
 
     Without the second case, a node that crashes between request and confirmation would look like a copied folder and

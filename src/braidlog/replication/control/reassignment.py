@@ -18,7 +18,7 @@ def reassign(known: Assignment, target: Nodes) -> Assignment:
     replicas = target + removing
     if (replicas, adding, removing) == (known.replicas, known.adding, known.removing):
         return known
-    return known.changed(replicas=replicas, adding=adding, removing=removing)
+    return known.with_changes(replicas=replicas, adding=adding, removing=removing)
 
 
 def finish(known: Assignment, nodes: Registered, min_in_sync: int) -> Assignment:
@@ -50,9 +50,9 @@ def _cut_to(known: Assignment, replicas: Nodes, nodes: Registered, min_in_sync: 
         "torn": tuple(node for node in replicas if node in known.torn),
     }
     if known.leader is None:
-        return known.changed(**fields)
+        return known.with_changes(**fields)
     if known.leader in replicas:
         # The epoch still grows: reports about a removed copy must not count when its node returns.
-        return known.led_by(known.leader, **fields)
+        return known.with_leader(known.leader, **fields)
     candidates = may_lead(nodes, in_sync)
-    return known.led_by(candidates[0], **fields) if candidates else known
+    return known.with_leader(candidates[0], **fields) if candidates else known

@@ -21,12 +21,12 @@ JITTER_MS_MAX = PING_MS
 DOUBT_MS = 10_000
 PATIENCE_FACTOR_MAX = 10
 """Doubt multiplies a wait by at most this factor."""
-FINDERS = 2
+SILENCE_CONFIRMATIONS = 2
 """Number of nodes that must find the same silence: the accuser and a witness."""
 LEASE_CALM_MS = 5_000
 """After a metadata outage, leases count again this long after the first sign of life."""
 PING_ALL_MAX = 8
-PINGED_AT_ONCE = 3
+PINGS_PER_TICK = 3
 
 
 # ── Input messages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,7 +159,7 @@ class Lateness(msgspec.Struct, frozen=True):
     def at(self, now_ms: int) -> int:
         return self.worst_ms if now_ms < self.until_ms else 0
 
-    def noted(self, late_ms: int, now_ms: int) -> "Lateness":
+    def with_sample(self, late_ms: int, now_ms: int) -> "Lateness":
         if late_ms <= JITTER_MS_MAX or late_ms < self.at(now_ms):
             return self
         return Lateness(late_ms, now_ms + DOUBT_MS)
@@ -212,7 +212,7 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
         """How long a witness waits for an answer before it reports silence."""
         return self.silence_ms * 2 // 5
 
-    def in_doubt(self, patience_ms: int, now_ms: int, peer: Peer | None = None) -> int:
+    def extended_wait(self, patience_ms: int, now_ms: int, peer: Peer | None = None) -> int:
         """A wait, extended by this node's lateness and by the peer's answer times."""
         late_ms, slow_ms = self.late.at(now_ms), 0 if peer is None else peer.slow.at(now_ms)
         own_ms = max(late_ms, patience_ms if late_ms > LATE_MS else 0)
@@ -273,7 +273,7 @@ def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
 
 def _doubting(swim: Swim, late_ms: int, now_ms: int) -> Swim:
     """Record that this node was late. Long pauses of this node do not count as silence of its peers."""
-    swim = msgspec.structs.replace(swim, late=swim.late.noted(late_ms, now_ms))
+    swim = msgspec.structs.replace(swim, late=swim.late.with_sample(late_ms, now_ms))
     if late_ms <= LATE_MS:
         return swim
     peers = tuple(
@@ -292,7 +292,7 @@ def _pinged(swim: Swim, draw: int) -> tuple[int, ...]:
     nodes = tuple(each.node for each in swim.peers)
     if len(nodes) < PING_ALL_MAX:
         return nodes
-    return tuple(nodes[(draw + at) % len(nodes)] for at in range(PINGED_AT_ONCE))
+    return tuple(nodes[(draw + at) % len(nodes)] for at in range(PINGS_PER_TICK))
 
 
 def _asked(swim: Swim, peer: Peer, now_ms: int) -> tuple[Swim, Peer]:
@@ -309,7 +309,7 @@ def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
     if peer.asks_since_ms is None:
         return False
     since_ms = max(peer.heard_ms, peer.asks_since_ms - PING_MS)
-    return now_ms - since_ms >= swim.in_doubt(swim.silence_ms, now_ms, peer)
+    return now_ms - since_ms >= swim.extended_wait(swim.silence_ms, now_ms, peer)
 
 
 def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
@@ -340,7 +340,7 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
         peer = swim.peer(message.node, message.incarnation)
         if peer is None:
             return swim, NOTHING
-        slow = peer.slow if peer.asks_since_ms is None else peer.slow.noted(now_ms - peer.asks_since_ms, now_ms)
+        slow = peer.slow if peer.asks_since_ms is None else peer.slow.with_sample(now_ms - peer.asks_since_ms, now_ms)
         heard = msgspec.structs.replace(
             peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, slow=slow, is_refused=False, witnesses_ms=None
         )
@@ -382,7 +382,7 @@ def _reported_late(swim: Swim, peer: Peer | None, now_ms: int) -> tuple[Swim, tu
     """A witness that has already waited long enough reports immediately."""
     if peer is None or not peer.requests or peer.asks_since_ms is None:
         return swim, ()
-    if not peer.is_refused and now_ms - peer.asks_since_ms < swim.in_doubt(swim.witness_ms, now_ms, peer):
+    if not peer.is_refused and now_ms - peer.asks_since_ms < swim.extended_wait(swim.witness_ms, now_ms, peer):
         return swim, ()
     return _reported(swim, peer)
 

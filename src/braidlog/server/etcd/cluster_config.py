@@ -10,7 +10,7 @@ import msgspec
 from braidlog.cluster.etcd.presence import LEASE_SECONDS
 from braidlog.model.address import is_ip_address
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.replication.control.swim import FINDERS, SILENCE_MS_MAX
+from braidlog.replication.control.swim import SILENCE_CONFIRMATIONS, SILENCE_MS_MAX
 from braidlog.server.etcd.etcd_process import MemberSettings
 from braidlog.server.etcd.gateway import GatewaySettings
 from braidlog.server.etcd.http_connection import parse_endpoint
@@ -80,11 +80,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _check_liveness(self) -> None:
         if not SILENCE_MS[0] <= self.silence_ms <= SILENCE_MS[1]:
             raise ValueError(f"silence_ms must be {SILENCE_MS[0]} to {SILENCE_MS[1]}, not {self.silence_ms}")
-        lease_seconds_min = self.silence_ms * FINDERS // 1000 + 1
+        lease_seconds_min = self.silence_ms * SILENCE_CONFIRMATIONS // 1000 + 1
         if not lease_seconds_min <= self.lease_seconds <= LEASE_SECONDS_MAX:
             raise ValueError(
                 f"lease_seconds must be {lease_seconds_min} to {LEASE_SECONDS_MAX} with silence_ms {self.silence_ms}, "
-                f"not {self.lease_seconds}: {FINDERS} nodes agree on a silence before a lease ends"
+                f"not {self.lease_seconds}: {SILENCE_CONFIRMATIONS} nodes agree on a silence before a lease ends"
             )
 
     def _check_exposed(self) -> None:
@@ -121,7 +121,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether an embedded member uses its node's certificate and requires client certificates."""
         return self.is_embedded and bool(self.peers.cert)
 
-    def open_ports(self) -> list[str]:
+    def missing_credentials(self) -> list[str]:
         """What any local process can do because credentials are missing, with the remedy."""
         made = "run `braid cluster certificates FOLDER 1 2 …`, set cluster.peers.ca, cert and key"
         found = []
@@ -202,7 +202,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ) from error
         return context
 
-    def read_tls_again(self, context: ssl.SSLContext) -> None:
+    def reload_tls(self, context: ssl.SSLContext) -> None:
         """Reload the files for future connections. A replaced authority stays trusted until the node restarts."""
         self.tls()  # check the new files first: half of a pair must not replace a complete one
         whose = self._shown

@@ -14,7 +14,7 @@ from braidlog.cluster.etcd.position import Position
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.cluster_config import ClusterConfig
-from braidlog.server.etcd.etcd_metadata import until_answered
+from braidlog.server.etcd.etcd_metadata import retry_until_answered
 from braidlog.server.etcd.gateway import Gateway
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder.data_folder import DataFolder
@@ -37,7 +37,7 @@ async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Cl
             folders.append(DataFolder(OsDisk(), path, clock, create=False))
             stack.callback(folders[-1].release)
         try:
-            await until_answered(gateway.check_versions)
+            await retry_until_answered(gateway.check_versions)
             keys = Keys(config.prefix)
             return await recover(gateway, keys, folders, new_cluster=uuid.uuid4().hex, now_ms=clock.now_ms(), lost=lost)
         except EtcdError as error:

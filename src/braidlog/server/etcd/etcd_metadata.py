@@ -22,7 +22,7 @@ from braidlog.broker.services import Services
 from braidlog.cluster.etcd import image_snapshots
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.etcd_store import EtcdStore
-from braidlog.cluster.etcd.leases import LeaseMessage, Leases
+from braidlog.cluster.etcd.leases import LeaseMessage, LeaseMonitor
 from braidlog.cluster.etcd.migration import is_moving
 from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, EtcdError
 from braidlog.cluster.etcd.position import Position, PositionFile
@@ -148,7 +148,7 @@ class ClusterStore:
             log.info("etcd member of this node started")
             self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
         gateway = self._gateway = Gateway(config.gateway(), tls)
-        await until_answered(gateway.check_versions)
+        await retry_until_answered(gateway.check_versions)
         store = TaskedStore(
             self._tasks,
             gateway,
@@ -161,12 +161,14 @@ class ClusterStore:
         )
         if known.seq == 0:  # otherwise the cluster existed: a missing one must not be created again
             begin = partial(store.create_cluster, known.cluster)
-            known = self._joined(await (self._is_created_elsewhere(gateway) if config.join else until_answered(begin)))
+            known = self._joined(
+                await (self._is_created_elsewhere(gateway) if config.join else retry_until_answered(begin))
+            )
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
         keys = Keys(config.prefix)
         self._presence = Presence(gateway, runtime, keys, node=self._node, life=life, seconds=config.lease_seconds)
-        await until_answered(self._presence.register)
-        await until_answered(lambda: store.open(known))
+        await retry_until_answered(self._presence.register)
+        await retry_until_answered(lambda: store.open(known))
         log.info("metadata of cluster %s in etcd: entry %d", known.cluster, store.position.seq)
         self._store = store
 
@@ -217,7 +219,7 @@ class ClusterStore:
         keys, loop = Keys(self._config.prefix), asyncio.get_running_loop()
         until = loop.time() + JOIN_SECONDS_MAX
         say_at = loop.time()
-        while (found := await until_answered(partial(image_snapshots.read_head, gateway, keys))) is None:
+        while (found := await retry_until_answered(partial(image_snapshots.read_head, gateway, keys))) is None:
             if loop.time() >= until:
                 raise BrokerError(
                     Reason.UNAVAILABLE,
@@ -238,8 +240,8 @@ class ClusterStore:
         assert self._presence is not None
         self._services = services
         self._tasks.spawn(self._presence.keep_registered(), "presence")
-        await until_answered(services.reconciler.note_made)
-        await until_answered(services.producer_ids.fill_reserve)
+        await retry_until_answered(services.reconciler.note_made)
+        await retry_until_answered(services.producer_ids.fill_reserve)
         self._tasks.every(RESERVE_SECONDS, partial(_refill_reserve, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
@@ -269,10 +271,10 @@ class ClusterStore:
 
     def leases(
         self, members: Callable[[], Membership], told: Callable[[LeaseMessage], None], lost: Callable[[LeaseLost], None]
-    ) -> Leases:
+    ) -> LeaseMonitor:
         """Lease monitoring for failure detection and the controller."""
         assert self._gateway is not None
-        return Leases(self._gateway, self._runtime, Keys(self._config.prefix), members, told, lost)
+        return LeaseMonitor(self._gateway, self._runtime, Keys(self._config.prefix), members, told, lost)
 
     def report(self) -> EtcdReport:
         gateway, store = self._gateway, self._store
@@ -285,7 +287,7 @@ class ClusterStore:
         outage = None if self._store is None else self._store.outage
         return "" if outage is None else outage.report(self._runtime.monotonic())
 
-    def member_trouble(self) -> str:
+    def member_problem(self) -> str:
         """Trouble of the embedded member, as text; empty while the member runs or if none exists."""
         return "" if self._member is None else self._member.trouble
 
@@ -294,7 +296,7 @@ class ClusterStore:
         if self._tls is None:
             return
         try:
-            self._config.read_tls_again(self._tls)
+            self._config.reload_tls(self._tls)
         except (BrokerError, OSError) as error:
             log.error("etcd client certificate not reloaded: %s", error)  # noqa: TRY400
         else:
@@ -344,7 +346,7 @@ async def _refill_reserve(ids: ProducerIds) -> None:
         await ids.fill_reserve()
 
 
-async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
+async def retry_until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Repeat `call` until a member answers: members may be starting or electing a leader."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX

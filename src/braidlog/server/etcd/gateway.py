@@ -27,7 +27,7 @@ from braidlog.cluster.etcd.port import (
     Range,
     Reading,
 )
-from braidlog.model.clock import Seconds
+from braidlog.model.clock import DurationHistogram
 from braidlog.server.etcd import messages
 from braidlog.server.etcd.etcd_process import check_version
 from braidlog.server.etcd.http_connection import Answer, Connection, Endpoint, parse_endpoint
@@ -64,7 +64,7 @@ class Gateway:
         self._idle: list[Connection] = []
         self._token = settings.token
         self._watches: set[GatewayWatch] = set()
-        self.seconds = Seconds()
+        self.seconds = DurationHistogram()
         """Durations of answered calls."""
 
     # -- the port --------------------------------------------------------------------------------------------

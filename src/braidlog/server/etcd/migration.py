@@ -19,7 +19,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.internal.internal_topic import open_metadata
 from braidlog.server.etcd.cluster_config import ClusterConfig
-from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER, until_answered
+from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER, retry_until_answered
 from braidlog.server.etcd.etcd_process import Member, find_program
 from braidlog.server.etcd.gateway import Gateway
 from braidlog.server.etcd.key_migration import KeyMigration
@@ -65,9 +65,9 @@ async def move_folder(
         if config.is_embedded:
             member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
-        await until_answered(gateway.check_versions)
+        await retry_until_answered(gateway.check_versions)
         keys = Keys(config.prefix)
-        await until_answered(
+        await retry_until_answered(
             lambda: image_snapshots.read_head(gateway, keys)
         )  # proves that a majority of the members is running
         new_cluster = uuid.uuid4().hex

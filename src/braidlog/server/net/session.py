@@ -7,6 +7,9 @@ way (`pending_requests.py`), what is ready to be sent and the transport (`send_q
 Invariants: at most `in_flight_max` requests of a connection are under way, and it is not read from meanwhile; answers of an
 ordered dialect leave in the order of their requests; small answers of one read leave in one write; what waits to be sent is
 bounded, and a client that does not take it is cut off; whatever goes wrong here ends this connection only.
+
+Over 900 lines because a part that answers requests would need a reference back to the session: such a ring is only freed by the
+garbage collector.
 """
 
 import asyncio
@@ -34,7 +37,7 @@ from braidlog.server.net.scheduler import SLICE_SECONDS, UNKNOWN, Running, next_
 from braidlog.server.net.send_queue import TOGETHER_BYTES, SendQueue
 from braidlog.server.net.session_owner import SAMPLED, SessionOwner
 from braidlog.server.net.unauthenticated_limits import AccessGate
-from braidlog.wire.contract import NEED_DATA, Output, Refused, forget_trace
+from braidlog.wire.contract import NEED_DATA, Output, Refused, drop_traceback
 from braidlog.wire.preamble import Introduction
 
 log = logging.getLogger("braidlog.session")
@@ -586,7 +589,7 @@ class Session(asyncio.Protocol):
         if error is not None and not isinstance(error, BrokerError | StorageFault | ProtocolError):
             self._fail(type(request).__name__, error)
             return
-        forget_trace(error)
+        drop_traceback(error)
         if isinstance(error, StorageFault):
             log.error("%s: %s", error.place or self.dialect, error)
         if self.outbox.transport is None:

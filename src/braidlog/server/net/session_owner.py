@@ -8,7 +8,7 @@ histogram costs next to nothing.
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from braidlog.model.clock import Seconds
+from braidlog.model.clock import DurationHistogram
 from braidlog.server.net.scheduler import FairScheduler
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class RequestCounters:
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}
         """By operation; sessions count here themselves."""
-        self.seconds: dict[str, Seconds] = {}
+        self.seconds: dict[str, DurationHistogram] = {}
         self.bytes_in = 0
         self.bytes_out = 0
         self.throttles = 0
@@ -34,7 +34,7 @@ class RequestCounters:
     def took(self, operation: str, seconds: float) -> None:
         found = self.seconds.get(operation)
         if found is None:
-            found = self.seconds[operation] = Seconds()
+            found = self.seconds[operation] = DurationHistogram()
         found.note(seconds)
 
     def throttled(self, seconds: float) -> None:

@@ -28,7 +28,7 @@ class PeerTls(NamedTuple):
     files: tuple[str, str, str]
     """Authority, certificate, key."""
 
-    def read_again(self) -> None:
+    def reload(self) -> None:
         """Reload the files for future connections. A replaced authority stays trusted until the node restarts."""
         try:
             peer_tls(*self.files)  # check the new files first: half of a pair must not replace a complete one

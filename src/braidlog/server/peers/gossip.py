@@ -157,10 +157,10 @@ class Gossip:
             self._skews_ms.pop(node, None)
             self._told_hashes.pop(node, None)
 
-    def stretched(self, seconds: float) -> float:
+    def scaled_wait(self, seconds: float) -> float:
         """A wait defined for the default `silence_ms`, scaled to this node's setting and current doubt."""
         wanted_ms = int(seconds * 1000 * self.swim.silence_ms / swim.SILENCE_MS_MAX)
-        return self.swim.in_doubt(wanted_ms, self._now_ms()) / 1000
+        return self.swim.extended_wait(wanted_ms, self._now_ms()) / 1000
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)
@@ -228,7 +228,7 @@ class Gossip:
             "set it (NTP); until then retention by age is suspended here"
         )
 
-    def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
+    def unconfirmed_nodes(self, members: Sequence[tuple[int, int]]) -> list[int]:
         """The nodes of `members` that have not yet confirmed exactly this membership."""
         wanted, reported = members_hash(members), dict(self._told_hashes)
         return [node for node, _ in members if node != self.node and reported.get(node) != wanted]

@@ -46,7 +46,7 @@ class Owner(Protocol):
 
     def closed(self, connection: "Incoming") -> None: ...
 
-    def stretched(self, seconds: float) -> float: ...
+    def scaled_wait(self, seconds: float) -> float: ...
 
 
 class _Conversation(asyncio.Protocol):
@@ -175,7 +175,7 @@ class PeerLink:
 
     def _is_mute(self) -> bool:
         since = self._opened_at if self._answered_at is None else self._answered_at
-        return self._loop.time() - since > self._owner.stretched(SILENCE_SECONDS_MAX)
+        return self._loop.time() - since > self._owner.scaled_wait(SILENCE_SECONDS_MAX)
 
     def _connect_soon(self) -> None:
         if not self._is_connecting and not self._is_over:

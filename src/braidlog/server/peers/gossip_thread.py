@@ -136,10 +136,10 @@ class GossipThread:
     def leave(self) -> None:
         self._do(lambda gossip: gossip.leave())
 
-    def read_certificates_again(self) -> None:
+    def reload_certificates(self) -> None:
         tls = self._tls
         if tls is not None:
-            self._do(lambda _: tls.read_again())
+            self._do(lambda _: tls.reload())
 
     def _do(self, work: Callable[[Gossip], None]) -> None:
         """Run work on the gossip thread, in call order."""
@@ -154,7 +154,7 @@ class GossipThread:
         return "" if self._gossip is None else self._gossip.clock_trouble()
 
     def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
-        return [] if self._gossip is None else self._gossip.unaware(members)
+        return [] if self._gossip is None else self._gossip.unconfirmed_nodes(members)
 
     # -- whether the event loop runs -------------------------------------------------------------------------
 
@@ -166,5 +166,5 @@ class GossipThread:
         """Whether the node's event loop runs; called by the gossip thread. A node short of CPU time is given more
         time.
         """
-        patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.stretched(AWAKE_SECONDS_MAX)
+        patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.scaled_wait(AWAKE_SECONDS_MAX)
         return self._clock.monotonic() - self._beat < patience

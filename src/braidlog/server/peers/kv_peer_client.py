@@ -7,7 +7,7 @@ Does not handle: connections (`node_calls.py`), slot leadership.
 import ssl
 from typing import Final
 
-from braidlog.adapters.peers.node_port import forward_of, relayed
+from braidlog.adapters.peers.node_port import client_frame, to_forward
 from braidlog.broker.forwarding import Call
 from braidlog.broker.keys.kv_peer_service import KeyPeerService
 from braidlog.broker.routing import Routing
@@ -18,16 +18,16 @@ from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.model.errors import NothingDoneError, NotLeaderError, Reason
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.server.peers.dialing import AddressOf
-from braidlog.server.peers.node_calls import NodeQuestions
+from braidlog.server.peers.node_calls import NodeClient
 from braidlog.wire.peer import messages as m
-from braidlog.wire.peer.asking import AskingConnection, LeafKeys
+from braidlog.wire.peer.asking import LeafKeys, RequestingConnection
 
 SETTLED_SECONDS_MAX: Final = 10.0
 COMPARED_SECONDS_MAX: Final = 5.0
 """During a comparison a follower may pause applying records."""
 
 
-class KeyQuestions(NodeQuestions):
+class KeyCalls(NodeClient):
     """Key calls of one node to all others, over the port shared with gossip."""
 
     def __init__(
@@ -39,14 +39,14 @@ class KeyQuestions(NodeQuestions):
         routing: Routing,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(node, runtime, address_of, tls, lambda: AskingConnection(exchange.sender))
+        super().__init__(node, runtime, address_of, tls, lambda: RequestingConnection(exchange.sender))
         self._exchange = exchange
         self._routing = routing
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
         """Forward a Mayfly client's request, see `broker/forwarding.py`."""
-        forward = forward_of(call, self._exchange.stamp())
-        return relayed(call, await self.ask(node, forward, len(forward.body), seconds, changes=call.changes))
+        forward = to_forward(call, self._exchange.stamp())
+        return client_frame(call, await self.ask(node, forward, len(forward.body), seconds, changes=call.changes))
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Send a truncated record to the leader of its log. Raises `BrokerError` if that is not possible now."""

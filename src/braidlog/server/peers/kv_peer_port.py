@@ -14,10 +14,10 @@ from braidlog.broker.services import Services
 from braidlog.server.net.listener import Listener
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialing import AddressOf
-from braidlog.server.peers.kv_peer_client import KeyQuestions
+from braidlog.server.peers.kv_peer_client import KeyCalls
 
 
-class KeyPort:
+class KeyService:
     """Key service of one node. `sender` is its id in messages."""
 
     def __init__(
@@ -33,7 +33,7 @@ class KeyPort:
         exchange = KeyPeerService(sender, services.runtime, lambda: services.keyvalue.slots)
         self._comparing = exchange.comparing
         keys = None if tls is None else tls.keys
-        self.questions = KeyQuestions(
+        self.questions = KeyCalls(
             services.hosting.number, services.runtime, address_of, exchange, services.routing, keys
         )
         adapter = NodePortAdapter(sender, services.routing, exchange, calls, needs_certificate=tls is not None)

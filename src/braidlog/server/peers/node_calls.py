@@ -13,7 +13,7 @@ from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
 from braidlog.model.runtime.runtime import Runtime, Wakeup
 from braidlog.server.peers.dialing import AddressOf, Dial
-from braidlog.server.peers.peer_link import Asking, PeerLink
+from braidlog.server.peers.peer_link import CallingConnection, PeerLink
 from braidlog.tasks import Tasks
 from braidlog.wire.kafka.apis import CALL_BYTES_MAX
 from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallResponse
@@ -44,7 +44,7 @@ class _Waiting:
 class _Target:
     """One other node."""
 
-    def __init__(self, dial: Dial, tasks: Tasks, open_connection: Callable[[], Asking]) -> None:
+    def __init__(self, dial: Dial, tasks: Tasks, open_connection: Callable[[], CallingConnection]) -> None:
         self._dial = dial
         self._tasks = tasks
         self._open_connection = open_connection
@@ -90,7 +90,7 @@ class _Target:
             else:
                 self._send(self._link, waiting)
 
-    def _answered(self, response: Any) -> None:  # noqa: ANN401 - see `Asking`
+    def _answered(self, response: Any) -> None:  # noqa: ANN401 - see `CallingConnection`
         self._dial.succeeded()
         waiting = self._asked.pop(response.correlation_id, None)
         if waiting is not None:
@@ -123,7 +123,7 @@ class _Target:
             self._link.abort()
 
 
-class NodeQuestions:
+class NodeClient:
     """Calls of one node to all others, over connections that `open_connection` creates."""
 
     def __init__(
@@ -132,7 +132,7 @@ class NodeQuestions:
         runtime: Runtime,
         address_of: AddressOf,
         tls: ssl.SSLContext | None,
-        open_connection: Callable[[], Asking],
+        open_connection: Callable[[], CallingConnection],
     ) -> None:
         self._node = node
         self._runtime = runtime
@@ -178,18 +178,18 @@ class NodeQuestions:
             raise BrokerError(Reason.TIMED_OUT, f"node {node} has not answered; the outcome of the request is unknown")
         return waiting.answer
 
-    def cut_all_but(self, living: Container[int]) -> None:
+    def disconnect_all_except(self, living: Container[int]) -> None:
         """Close the connections to nodes that were fenced, which fails their waiting callers."""
         for node, target in self._targets.items():
             if node not in living:
                 target.cut()
 
     async def stop(self) -> None:
-        self.cut_all_but(())
+        self.disconnect_all_except(())
         await self._tasks.stop()
 
 
-class NodeCalls(NodeQuestions):
+class NodeCalls(NodeClient):
     """Calls by the table in `adapters/peers/node_calls.py`."""
 
     def __init__(self, node: int, runtime: Runtime, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:

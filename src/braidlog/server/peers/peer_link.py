@@ -15,7 +15,7 @@ log = logging.getLogger("braidlog.peers")
 READ_BYTES: Final = 64 * 1024
 
 
-class Asking(Protocol):
+class CallingConnection(Protocol):
     """Calling end of a protocol between nodes. Events have the `correlation_id` of their request, and a `message`."""
 
     @property
@@ -33,7 +33,9 @@ class Asking(Protocol):
 
 
 class PeerLink(asyncio.BufferedProtocol):
-    def __init__(self, connection: Asking, answered: Callable[[Any], None], lost: Callable[["PeerLink"], None]) -> None:
+    def __init__(
+        self, connection: CallingConnection, answered: Callable[[Any], None], lost: Callable[["PeerLink"], None]
+    ) -> None:
         self._answered = answered
         self._lost = lost
         self._connection = connection

@@ -54,7 +54,7 @@ SLICE_SECONDS: Final = 0.003
 Received = Callable[[int, Place, Answer | CorruptAnswer], None]
 
 
-class Standing(NamedTuple):
+class PendingFetch(NamedTuple):
     """A fetch without a response."""
 
     number: int
@@ -75,7 +75,7 @@ class Fetcher:
         self._is_connecting = False
         self._number = 0
         self._unsent: dict[Place, Fetch] = {}
-        self._standing: dict[Place, Standing] = {}
+        self._standing: dict[Place, PendingFetch] = {}
         self._complaints: deque[tuple[Place, Complaint]] = deque(maxlen=COMPLAINTS_MAX)
         self._answers: deque[tuple[Place, ReplicaFetchResponsePartition]] = deque()
         self._session_id = FIRST
@@ -149,7 +149,7 @@ class Fetcher:
             question = self._unsent.pop(place)
             if question.incarnation == incarnation:
                 self._number += 1
-                self._standing[place] = Standing(self._number, question, now)
+                self._standing[place] = PendingFetch(self._number, question, now)
                 asked.append((place, write_question(place[1], self._number, question)))
         return asked
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.model.clock import Seconds
+from braidlog.model.clock import DurationHistogram
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.reporting.node_report import WorkerReport
 from braidlog.server.net.memory_budget import Budget
@@ -142,7 +142,7 @@ class WorkerProcess:
         self._bytes = 0
         self._answer_bytes = 0
         self._room = asyncio.Event()
-        self.seconds = Seconds()
+        self.seconds = DurationHistogram()
         """What jobs took, from their beginning to their answer."""
         self.starts = 0
         self.failures = 0

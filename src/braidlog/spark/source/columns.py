@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from braidlog.client.drivers.kafka.bulk import Bare
-from braidlog.codec.columns.arrow import PieceBuilder, Pieces
+from braidlog.codec.columns.arrow import PieceBuilder, PieceLimits
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.registry.errors import ColumnTypeError
 from braidlog.spark.columns import ColumnError, check_columns, simple
@@ -113,7 +113,7 @@ def record_batches(
         inner += [name for name in ("value", "offset") if name not in inner]  # errors say which record it was
     inner = inner or ["offset"]  # somebody has to count the rows
     pieces = PieceBuilder(
-        inner, Pieces(ROWS_MAX, BYTES_MAX), end_offset=wanted.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
+        inner, PieceLimits(ROWS_MAX, BYTES_MAX), end_offset=wanted.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
     )
     for piece, append_time in _pieces(pieces, chunks):
         found = {name: piece.column(at) for at, name in enumerate(inner)}
@@ -129,7 +129,7 @@ def record_batches(
 def _pieces(pieces: PieceBuilder, chunks: Iterable[Chunk]) -> Iterator[tuple[pa.RecordBatch, bool]]:
     for chunk in chunks:
         yield from pieces.add(chunk.data, chunk.start, chunk.aborted)
-    yield from pieces.rest()
+    yield from pieces.flush()
 
 
 def _sliced(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.json_guard import check_json, place_of
+from braidlog.codec.json_guard import check_json, error_position
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.batch import Batch, Spelling, read_batch, write_batch
 from braidlog.wire.cursus.failures import Failure, decode_text, failure_line, parse_failure_line
@@ -153,7 +153,9 @@ def _read_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"the answer is not the expected document: {error}").at(place_of(body, error)) from error
+        raise ProtocolError(f"the answer is not the expected document: {error}").at(
+            error_position(body, error)
+        ) from error
 
 
 # --- reading and writing answers

@@ -246,7 +246,7 @@ class Synced(Joined, frozen=True):
     pass
 
 
-class HeartbeatTaken(Answer, frozen=True):
+class HeartbeatAccepted(Answer, frozen=True):
     pass
 
 
@@ -311,7 +311,7 @@ class BrokerRegistered(Answer, frozen=True):
     index: int
 
 
-class BrokerHeartbeatTaken(Answer, frozen=True):
+class BrokerHeartbeatAccepted(Answer, frozen=True):
     broker_id: int
     term: int
     index: int

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.contract import Refused
 from braidlog.wire.flux.lines import read_envelope, read_error, read_payload, read_request
 from braidlog.wire.flux.operations import BY_REQUEST, Argument
@@ -22,7 +22,7 @@ class FluxObserver(Observer):
         self._asked = Asked()
         self._searched = {Side.CLIENT: 0, Side.SERVER: 0}
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:
         data, at = inbox.window()
         if len(data) > at and data[at] in _NO_TEXT:
             raise ProtocolError(f"a line begins with {data[at]:02X}, which is not text: expected V1|", 0)

@@ -183,7 +183,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "HEARTBEAT",
         m.Heartbeat,
-        m.HeartbeatTaken,
+        m.HeartbeatAccepted,
         _FENCED_MEMBER,
         (_always("heartbeat", "ok"),),
         "keep membership alive for the session timeout",
@@ -291,7 +291,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "ADMIN_BROKER_HEARTBEAT",
         m.BrokerHeartbeat,
-        m.BrokerHeartbeatTaken,
+        m.BrokerHeartbeatAccepted,
         (_BROKER,),
         (_BROKER, _always("heartbeat", "ok"), *_APPLIED),
         "keep a broker alive",

@@ -41,7 +41,7 @@ _ASCII_BLANKS: Final = tuple(bytes((byte,)) for byte in b" \t\n\v\f\r\x1c\x1d\x1
 _BLANK: Final = re.compile(r"[\s\ufeff]")
 
 
-def plain_fault(value: bytes | None) -> str | None:
+def plain_text_problem(value: bytes | None) -> str | None:
     """Return why plain text cannot express a value; None if it can."""
     if value is None:
         return "is null"
@@ -104,7 +104,7 @@ def write_records(request: RecordsAsked, records: Sequence[ShownRecord]) -> byte
 def first_fault(records: Sequence[ShownRecord]) -> tuple[int, str]:
     """Return index and problem of the first record that plain text cannot express. One exists."""
     for at, record in enumerate(records):
-        if fault := plain_fault(record.value):
+        if fault := plain_text_problem(record.value):
             return at, fault
     raise AssertionError("each record fits plain text, but their text was rejected")
 

@@ -133,7 +133,7 @@ class Key(IntEnum):
     CLUSTER_EVENTS = 0x6275, nodes, "0-0", 0
     DRAIN_NODE = 0x6276, nodes, "0-0", 0
     CALL = 0x6277, calls, "0-0", 0
-    BACKUP_CUT = 0x6278, nodes, "0-0", 0
+    BACKUP_SNAPSHOT = 0x6278, nodes, "0-0", 0
     COUNT_RECORDS = 0x6279, counting, "0-0", 0
     DESCRIBE_NODE = 0x627C, nodes, "0-0", 0
 

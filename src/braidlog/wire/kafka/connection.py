@@ -62,7 +62,7 @@ LARGE_BYTES: Final = 128 * 1024
 ALL: Final[Served] = {api.key: api.versions for api in OPERATIONS}
 
 
-def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
+def advertised_versions(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
     """Return the versions of every served API for ApiVersions. Only our own client sees our own APIs."""
     return [
         ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
@@ -257,7 +257,7 @@ class ServerConnection(Receiver):
 
     def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
         error = ProtocolError(f"ApiVersions is not served in version {version}", 6)
-        answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, versions_told(self._served))
+        answer = ApiVersionsResponse(ErrorCode.UNSUPPORTED_VERSION, advertised_versions(self._served))
         return RefusedRequest(error, answer, close=False, correlation_id=correlation_id)
 
     def _token(self, payload: bytes) -> Request:
@@ -326,7 +326,7 @@ class ClientConnection(Answered):
         """The correlation id of the next request."""
         return self._next_id
 
-    def learn(self, told: ApiVersionsResponse) -> None:
+    def set_server_versions(self, told: ApiVersionsResponse) -> None:
         """Store the versions that the server supports."""
         self._versions = {each.api_key: Span(each.min_version, each.max_version) for each in told.api_keys}
 

@@ -181,7 +181,7 @@ class ServerConnection(Receiver):
         if end > len(data):
             return NEED_DATA
         if type(data) is not bytes:
-            data, moved = self._inbox.settle()
+            data, moved = self._inbox.as_bytes()
             at, start, end = moved, moved + start - at, moved + end - at
         if row.in_bursts and self._burst_max > 1 and len(data) - end >= HEADER_BYTES:
             level = 0 if row.header_bytes == HEADER_BYTES else data[start - 1]
@@ -310,7 +310,7 @@ class ClientConnection(Answered):
         if end > len(data):
             return NEED_DATA
         if type(data) is not bytes:
-            data, moved = self._inbox.settle()
+            data, moved = self._inbox.as_bytes()
             at, end = moved, moved + end - at
         self._inbox.skip(end - at)
         asked = self._asked.pop(request_id, None)

@@ -4,7 +4,7 @@ import struct
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import HEADER_2_BYTES, HEADER_BYTES, read_answer
@@ -25,7 +25,7 @@ class MayflyObserver(Observer):
     def __init__(self) -> None:
         self._asked = Asked()
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:
         begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
         for place, (actual, expected) in enumerate(zip(begun, _MAGIC, strict=False)):
             if actual != expected:

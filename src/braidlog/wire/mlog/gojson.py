@@ -27,7 +27,7 @@ from msgspec.inspect import (
 )
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.json_guard import TOKENS_MAX, check_json, place_of
+from braidlog.codec.json_guard import TOKENS_MAX, check_json, error_position
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -85,7 +85,7 @@ class GoReader(Generic[Struct]):
         except msgspec.ValidationError:
             return self.read_by_rules(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
+            raise ProtocolError(f"{self._type.__name__}: {error}").at(error_position(payload, error)) from error
 
     def read_by_rules(self, payload: bytes) -> Struct:
         """Read a document one rule at a time, if it is not spelled as Go spells it."""
@@ -93,12 +93,12 @@ class GoReader(Generic[Struct]):
         try:
             document = msgspec.json.decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
+            raise ProtocolError(f"{self._type.__name__}: {error}").at(error_position(payload, error)) from error
         try:
             return msgspec.convert(_conform({} if document is None else document, self._shape), self._type)
         except (msgspec.ValidationError, ProtocolError) as error:
             wrong = ProtocolError(f"{self._type.__name__}: {error}")
-            raise wrong.at(place_of(payload, wrong)) from error
+            raise wrong.at(error_position(payload, wrong)) from error
 
 
 def _shape(message_type: type[msgspec.Struct]) -> StructType:

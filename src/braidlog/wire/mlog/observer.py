@@ -4,7 +4,7 @@ import struct
 from typing import ClassVar, Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.mlog.connection import REQUEST_READERS, RESPONSE_READERS
 from braidlog.wire.mlog.messages import MessageType
 from braidlog.wire.mlog.sizes import PAYLOAD_BYTES_MAX
@@ -18,7 +18,7 @@ _READERS: Final = {Side.CLIENT: REQUEST_READERS, Side.SERVER: RESPONSE_READERS}
 class MlogObserver(Observer):
     volatile: ClassVar[frozenset[str]] = frozenset({"LeaderAddr", "RaftLeaderAddr"})
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:  # noqa: ARG002 - the same for both
         header = inbox.peek(_HEADER.size)
         if header is None:
             return None

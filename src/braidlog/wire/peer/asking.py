@@ -58,7 +58,7 @@ class ServingConnection(PeerConnection):
         return Refused(ProtocolError(reason), None, close=True)
 
 
-class AskingConnection(PeerConnection):
+class RequestingConnection(PeerConnection):
     """The end that requests."""
 
     def __init__(self, sender: bytes) -> None:

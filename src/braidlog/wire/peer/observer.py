@@ -3,7 +3,7 @@ may begin.
 """
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox
+from braidlog.codec.receive_buffer import ReceiveBuffer
 from braidlog.wire.observer import Observer, Reading, Side, fault_of
 from braidlog.wire.peer.connection import HEADER, HEADER_BYTES, check_begin, check_size, read_message
 from braidlog.wire.peer.messages import BY_NUMBER
@@ -12,7 +12,7 @@ from braidlog.wire.peer.messages import BY_NUMBER
 class PeerObserver(Observer):
     is_ordered = False
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - both ends are the same
+    def measure(self, inbox: ReceiveBuffer, side: Side) -> int | None:  # noqa: ARG002 - both ends are the same
         begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
         check_begin(begun[:4], BY_NUMBER)
         if len(begun) < HEADER_BYTES:

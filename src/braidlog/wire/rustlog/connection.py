@@ -20,7 +20,7 @@ from typing import Final, overload
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Inbox, lone_payload
+from braidlog.codec.receive_buffer import ReceiveBuffer, lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (
@@ -113,7 +113,7 @@ class ServerConnection(Receiver):
         return request
 
     def next_event(self) -> Request | RefusedFrame | NeedData:
-        request = self._inbox.take_known(_BARE_BYTES, _BARE_REQUESTS)
+        request = self._inbox.take_constant_frame(_BARE_BYTES, _BARE_REQUESTS)
         if request is not None:
             self._form = Form.BINARY
             return request
@@ -236,7 +236,7 @@ class ClientConnection(Answered):
             raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {expected!r}")
 
 
-def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
+def _take_payload(inbox: ReceiveBuffer, frame_bytes_max: int) -> bytes | None:
     """Return the next payload, None until it is complete. A length that is too large or 0 is rejected immediately."""
     payload = inbox.take_frame(frame_bytes_max)
     if payload == b"":

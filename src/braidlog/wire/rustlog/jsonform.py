@@ -17,7 +17,7 @@ import msgspec
 
 from braidlog.codec.batch.row_layout import Kind, Part
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.json_guard import TOKENS_MAX, check_json, place_of
+from braidlog.codec.json_guard import TOKENS_MAX, check_json, error_position
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.operations import OPERATIONS
 
@@ -144,12 +144,12 @@ def _fault(payload: bytes, error: Exception) -> ProtocolError:
     try:
         _any_text.decode(payload)
     except msgspec.DecodeError as fault:
-        return MalformedError(str(fault)).at(place_of(payload, fault))
+        return MalformedError(str(fault)).at(error_position(payload, fault))
     except RecursionError:
         return MalformedError("the JSON is nested too deep")
     if payload.lstrip(_BLANKS)[:1] != b"{":
         return MalformedError("the JSON is not an object").at(0)
-    return InvalidError(str(error)[:_FAULT_CHARS_MAX], _request_id(payload)).at(place_of(payload, error))
+    return InvalidError(str(error)[:_FAULT_CHARS_MAX], _request_id(payload)).at(error_position(payload, error))
 
 
 def _request_id(payload: bytes) -> m.Id:

@@ -30,7 +30,7 @@ class Door:
         self._talk: Any = Client()
 
     def change(self, *events: e.Event) -> None:
-        self.node.services.metadata.change_alone(events)
+        self.node.services.metadata.change_exclusively(events)
 
     def fetch(self, version: int = 12, offset: int = 0, **more: Any) -> d.FetchResponse:
         client, connection = ClientConnection("c"), self._adapter.open()
@@ -111,5 +111,5 @@ def test_a_follower_serves_clients_that_can_go_back(peers: Peers) -> None:
     assert read(follower.fetch()) == (E.NONE, -1, [b"x"])
     assert read(follower.fetch(10))[0] == E.NOT_LEADER_OR_FOLLOWER, "it would not find the way back"
     assert read(follower.fetch(offset=2))[0] == E.OFFSET_NOT_AVAILABLE
-    peers.assign(peers.assignment.changed(in_sync=(1, 3)))
+    peers.assign(peers.assignment.with_changes(in_sync=(1, 3)))
     assert read(follower.fetch())[0] == E.NOT_LEADER_OR_FOLLOWER

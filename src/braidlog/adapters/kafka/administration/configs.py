@@ -17,8 +17,8 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.administration import config_table
 from braidlog.adapters.kafka.administration.config_table import Kind, Shown, Source
 from braidlog.adapters.kafka.coordination.offsets_topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
-from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.errors import Refusal, cluster_code_of, code_of, outcome_of
+from braidlog.adapters.kafka.metadata import AutoCreation
 from braidlog.adapters.kafka.routes import Refusal as Refused
 from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
@@ -27,7 +27,7 @@ from braidlog.adapters.routing import Resource as Needed
 from braidlog.cluster.replica_placement import REPLICAS
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.security.authorization import Kind as Permitted
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
@@ -175,7 +175,7 @@ def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
 
 
 def _of_node(
-    services: Services, conversation: Conversation, *, creating: Creating, session_timeout_ms_min: int
+    services: Services, conversation: Conversation, *, creating: AutoCreation, session_timeout_ms_min: int
 ) -> list[Config]:
     """Return the broker settings that Kafka's tools read; all are set in this node's configuration."""
     defaults = services.configs.defaults()
@@ -263,13 +263,13 @@ async def _alter_each(
 ) -> list[m.ConfiguredResource]:
     message: m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest = request.message
     responses = []
-    pace = Pace()
+    pace = YieldCounter()
     for resource in message.resources:
         await pace.step()
         work = _alter(resource, services, denied, pairs=pairs, node=node, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
         code, text = await outcome_of(work)
-        said = said_of_cluster(request, code) if resource.resource_type == Resource.BROKER else code
+        said = cluster_code_of(request, code) if resource.resource_type == Resource.BROKER else code
         responses.append(m.ConfiguredResource(said, text, *place))
     return responses
 
@@ -404,7 +404,7 @@ def _code(kind: int, error: BrokerError | StorageFault) -> E:
     return E.CLUSTER_AUTHORIZATION_FAILED if is_node else code
 
 
-def routes(creating: Creating, session_timeout_ms_min: int) -> dict[Key, Route]:
+def routes(creating: AutoCreation, session_timeout_ms_min: int) -> dict[Key, Route]:
     described = refused(m.DescribeConfigsResponse, {"results": "resources"})
     altered = refused(m.AlterConfigsResponse, {"responses": "resources"})
     held: Held = partial(_of_node, creating=creating, session_timeout_ms_min=session_timeout_ms_min)

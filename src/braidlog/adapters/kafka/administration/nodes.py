@@ -11,8 +11,8 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.routes import Route, of_cluster, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.cluster.metadata.history import Cursor, Happening
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.cluster.metadata.history import Cursor, HistoryEvent
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.connection import Request
@@ -36,16 +36,16 @@ async def cluster_events(request: Request, services: Services, _: Conversation) 
     return n.ClusterEventsResponse(draining=draining, events=events, slots=len(slots), weak_slots=weak, lacking=lacking)
 
 
-async def _lacking(services: Services) -> list[n.LackingTopic]:
-    found, pace = list[n.LackingTopic](), Pace()
+async def _lacking(services: Services) -> list[n.UnderReplicatedTopic]:
+    found, pace = list[n.UnderReplicatedTopic](), YieldCounter()
     for topic in list(services.metadata.image.topics.values()):
         await pace.step(topic.partitions)
         if (count := sum(map(topic.lacks_replicas, topic.assignments))) and len(found) < LACKING_MAX:
-            found.append(n.LackingTopic(topic.name, topic.replication_factor, count))
+            found.append(n.UnderReplicatedTopic(topic.name, topic.replication_factor, count))
     return found
 
 
-def _event(each: Happening) -> n.ClusterEvent:
+def _event(each: HistoryEvent) -> n.ClusterEvent:
     change = each.change
     topic, partition = change[:2] if change else (getattr(each.event, "topic", None) or None, -1)
     node = -1 if each.node is None else each.node
@@ -63,12 +63,12 @@ async def drain_node(request: Request, services: Services, _: Conversation) -> n
     return n.DrainNodeResponse()
 
 
-async def backup_cut(request: Request, services: Services, _: Conversation) -> n.BackupCutResponse:
-    message: n.BackupCutRequest = request.message
+async def backup_cut(request: Request, services: Services, _: Conversation) -> n.BackupSnapshotResponse:
+    message: n.BackupSnapshotRequest = request.message
     if message.is_taken:
-        return n.BackupCutResponse(path=await services.cuts.create())
+        return n.BackupSnapshotResponse(path=await services.cuts.create())
     await services.cuts.drop()
-    return n.BackupCutResponse()
+    return n.BackupSnapshotResponse()
 
 
 async def describe_node(request: Request, services: Services, _: Conversation) -> n.DescribeNodeResponse:
@@ -78,7 +78,7 @@ async def describe_node(request: Request, services: Services, _: Conversation) -
 
 
 ROUTES: dict[Key, Route] = {
-    Key.BACKUP_CUT: of_cluster(backup_cut, whole(n.BackupCutResponse), is_bounded=False),
+    Key.BACKUP_SNAPSHOT: of_cluster(backup_cut, whole(n.BackupSnapshotResponse), is_bounded=False),
     Key.CLUSTER_EVENTS: of_cluster(cluster_events, whole(n.ClusterEventsResponse)),
     Key.DESCRIBE_NODE: of_cluster(describe_node, whole(n.DescribeNodeResponse)),
     Key.DRAIN_NODE: of_cluster(drain_node, whole(n.DrainNodeResponse)),

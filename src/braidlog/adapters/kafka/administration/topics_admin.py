@@ -12,7 +12,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.administration import config_table
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
-from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.metadata import AutoCreation
 from braidlog.adapters.kafka.routes import Route, of_cluster, on_topics, refused, resolved, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topic_entries import id_of, is_allowed, named, unknown
@@ -21,7 +21,7 @@ from braidlog.broker.topic_settings import MIN_IN_SYNC, NOTED
 from braidlog.broker.topics import Placed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -35,12 +35,12 @@ AS_DEFAULT = -1
 
 
 async def create_topics(
-    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: Creating
+    request: Request, services: Services, conversation: Conversation, denied: Denied, *, creating: AutoCreation
 ) -> m.CreateTopicsResponse:
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
     results, deadline = [], Deadline(services.runtime, message.timeout_ms)
-    pace = Pace()
+    pace = YieldCounter()
     for topic in message.topics:
         await pace.step()
         try:
@@ -63,7 +63,7 @@ def _refuse_twice(name: str, count: int) -> None:
 async def _create(
     topic: m.CreateTopicsRequestTopic,
     services: Services,
-    creating: Creating,
+    creating: AutoCreation,
     *,
     validate_only: bool,
     by: str,
@@ -90,14 +90,14 @@ async def _create(
         topic.name,
         id_of(services, topic.name),
         num_partitions=partitions,
-        replication_factor=1 if validate_only else services.hosting.meta(topic.name).copies,
+        replication_factor=1 if validate_only else services.hosting.meta(topic.name).desired_replicas,
         configs=[
             m.CreateTopicsResponseConfig(each.row.name, each.value, each.row.is_fixed, each.source) for each in shown
         ],
     )
 
 
-def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating: Creating) -> int:
+def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating: AutoCreation) -> int:
     """Return the requested number of partitions."""
     if topic.assignments:
         if topic.num_partitions != AS_DEFAULT or topic.replication_factor != AS_DEFAULT:
@@ -146,7 +146,7 @@ async def delete_topics(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteTopicsResponse:
     responses, deadline = [], Deadline(services.runtime, request.message.timeout_ms)
-    pace = Pace()
+    pace = YieldCounter()
     for each in _deleted(request.message):
         await pace.step()
         responses.append(await _delete(each, services, denied, deadline))
@@ -185,7 +185,7 @@ async def create_partitions(
 ) -> m.CreatePartitionsResponse:
     message: m.CreatePartitionsRequest = request.message
     results, deadline = [], Deadline(services.runtime, message.timeout_ms)
-    pace = Pace()
+    pace = YieldCounter()
     for topic in message.topics:
         await pace.step()
         growing = _grow(topic, services, denied, validate_only=message.validate_only)
@@ -229,7 +229,7 @@ async def delete_records(
             return m.DeleteRecordsResponsePartition(each.partition_index, -1, code_of(error))
         return m.DeleteRecordsResponsePartition(each.partition_index, start)
 
-    pace = Pace()
+    pace = YieldCounter()
     topics = []
     for topic in message.topics:
         topics.append(m.DeleteRecordsResponseTopic(topic.name, []))
@@ -276,7 +276,7 @@ def _topics_measured(request: Request, _: Services) -> Iterable[str]:
     return (topic.topic for topic in request.message.topics or ())
 
 
-def routes(creating: Creating) -> dict[Key, Route]:
+def routes(creating: AutoCreation) -> dict[Key, Route]:
     return {
         Key.CREATE_TOPICS: on_topics(
             partial(create_topics, creating=creating),

@@ -10,7 +10,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.coordination.group_administration import STATES
 from braidlog.adapters.kafka.coordination.groups import each_group
-from braidlog.adapters.kafka.errors import Refusal, code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.errors import Refusal, code_of, coordinator_code, coordinator_code_of
 from braidlog.adapters.kafka.routes import Route, on_group, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topic_entries import id_of, operations
@@ -20,7 +20,7 @@ from braidlog.coordinator.consumer_groups.messages import JOIN, PAUSE, Heartbeat
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.service import GroupKind, MemberView
 from braidlog.model.errors import BrokerError
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -94,7 +94,7 @@ def _check(message: m.ConsumerGroupHeartbeatRequest, version: int) -> None:
 def _heartbeat_code(request: Request, code: E) -> E:
     """Translate an error code to one that heartbeats may return: they differ from those of commits and joins."""
     said = {E.STALE_MEMBER_EPOCH: E.FENCED_MEMBER_EPOCH, E.INCONSISTENT_GROUP_PROTOCOL: E.GROUP_ID_NOT_FOUND}
-    return said.get(code) or said_by_coordinator(request, code)
+    return said.get(code) or coordinator_code_of(request, code)
 
 
 async def describe(
@@ -102,7 +102,7 @@ async def describe(
 ) -> m.ConsumerGroupDescribeResponse:
     message: m.ConsumerGroupDescribeRequest = request.message
     groups = []
-    pace = Pace()
+    pace = YieldCounter()
     for name in dict.fromkeys(message.group_ids):
         told = await _described(name, services, denied)
         await pace.step(1 + len(told.members))

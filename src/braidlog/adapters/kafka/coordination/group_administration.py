@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.coordination.groups import each_group
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, coordinator_code_of
 from braidlog.adapters.kafka.routes import Route, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topic_entries import operations
@@ -140,7 +140,7 @@ ROUTES: dict[Key, Route] = {
         refused(g.DescribeGroupsResponse, {"groups": "groups"}),
         lambda request, _: request.message.groups,
     ),
-    Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=said_by_coordinator),
+    Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=coordinator_code_of),
     Key.DELETE_GROUPS: each_group(
         delete,
         Operation.DELETE,

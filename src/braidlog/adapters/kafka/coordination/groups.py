@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, coordinator_code_of, outcomes
 from braidlog.adapters.kafka.routes import (
     Refusal,
     Route,
@@ -27,7 +27,7 @@ from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -118,7 +118,7 @@ async def join(
         knows_skipping=request.version >= SKIPPING_SINCE,
     )
     try:
-        joined = await coordinator.groups.electing(message.group_id).join(
+        joined = await coordinator.groups.classic_service_for(message.group_id).join(
             message.group_id, asked, by=conversation.principal
         )
     except MemberIdRequired as required:
@@ -140,7 +140,7 @@ def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
 
 async def sync(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> g.SyncGroupResponse:
     message: g.SyncGroupRequest = request.message
-    synced = await coordinator.groups.electing(message.group_id).sync(
+    synced = await coordinator.groups.classic_service_for(message.group_id).sync(
         message.group_id,
         message.member_id,
         message.generation_id,
@@ -157,7 +157,7 @@ def heartbeat(
     request: Request, _: Services, __: Conversation, coordinator: Coordinator
 ) -> g.HeartbeatResponse | Coroutine[Any, Any, g.HeartbeatResponse]:
     message: g.HeartbeatRequest = request.message
-    waiting = coordinator.groups.electing(message.group_id).heartbeat(
+    waiting = coordinator.groups.classic_service_for(message.group_id).heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
     return g.HeartbeatResponse() if waiting is None else _heartbeat_later(waiting)
@@ -172,7 +172,7 @@ async def leave(request: Request, _: Services, __: Conversation, coordinator: Co
     """One member until version 2; several, each with its own result, after."""
     message: g.LeaveGroupRequest = request.message
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
-    results = await coordinator.groups.electing(message.group_id).leave(
+    results = await coordinator.groups.classic_service_for(message.group_id).leave(
         message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
     )
     codes = [E.NONE if error is None else coordinator_code(error) for error in results]
@@ -193,7 +193,7 @@ async def commit(
 ) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
     checked = []
-    pace = Pace()
+    pace = YieldCounter()
     for topic in message.topics:
         for each in topic.partitions:
             await pace.step()
@@ -201,7 +201,7 @@ async def commit(
     good = [found for found in checked if isinstance(found, Commit)]
     failed = E.NONE
     try:
-        await coordinator.groups.by_members(message.group_id).commit(
+        await coordinator.groups.commit_service_for(message.group_id).commit(
             message.group_id,
             message.member_id,
             message.generation_id_or_member_epoch,
@@ -277,7 +277,7 @@ async def fetch(
             if isinstance(each, g.OffsetFetchRequestGroup):
                 coordinator.groups.consumer.check_fetch(each.group_id, each.member_id, each.member_epoch)
             if asked is None:
-                asked = _all_of(coordinator.offsets.of_group(each.group_id), services, conversation)
+                asked = _all_of(coordinator.offsets.group_offsets(each.group_id), services, conversation)
             return _committed(each.group_id, asked, services, denied, coordinator, stable=message.require_stable)
 
     if request.version < SEVERAL_SINCE:
@@ -305,7 +305,7 @@ def _committed(
     """Return a group's committed offsets. With `stable`, a partition with a pending transactional commit returns an
     error.
     """
-    committed = coordinator.offsets.of_group(group)
+    committed = coordinator.offsets.group_offsets(group)
     moving = coordinator.pending_commits.places(group) if stable else set()
 
     def tell(name: str | None, topic: g.OffsetFetchRequestTopic, number: int) -> g.OffsetFetchResponsePartition:
@@ -372,7 +372,7 @@ async def delete_offsets(
 
 def _route(handler: Handler, operation: Operation, refusal: Refusal, *each: Need) -> Route:
     """The row of a request for one group: its permission on the group, and on each topic in it."""
-    return Route(handler, None, needs=(on_group(operation),), each=each, refusal=refusal, said=said_by_coordinator)
+    return Route(handler, None, needs=(on_group(operation),), each=each, refusal=refusal, said=coordinator_code_of)
 
 
 def each_group(
@@ -380,7 +380,7 @@ def each_group(
 ) -> Route:
     """The row of a request for several groups, each with its own result."""
     needs = (Need(operation, find, Kind.GROUP), *each)
-    return Route(handler, None, each=needs, refusal=refusal, said=said_by_coordinator)
+    return Route(handler, None, each=needs, refusal=refusal, said=coordinator_code_of)
 
 
 def _groups_fetched(request: Request, _: Services) -> Iterable[str]:

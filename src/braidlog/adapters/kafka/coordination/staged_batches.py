@@ -8,12 +8,12 @@ with staged records.
 from collections.abc import Iterable
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import said_by_coordinator
+from braidlog.adapters.kafka.errors import coordinator_code_of
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.coordination.coordinator import Coordinator
-from braidlog.coordinator.transactions.transaction import Producing
+from braidlog.coordinator.transactions.transaction import ProducerIdentity
 from braidlog.model.stage_ids import PREFIX
 from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.kafka.apis import Key
@@ -39,8 +39,8 @@ def _ids(request: Request, _: Services) -> Iterable[str]:
     return (each.transactional_id for each in request.message.stages or ())
 
 
-def _stages(told: list[TransactionalProducer]) -> list[Producing]:
-    return [Producing(each.transactional_id, each.producer_id, each.producer_epoch) for each in told]
+def _stages(told: list[TransactionalProducer]) -> list[ProducerIdentity]:
+    return [ProducerIdentity(each.transactional_id, each.producer_id, each.producer_epoch) for each in told]
 
 
 async def commit(
@@ -79,7 +79,7 @@ def state(request: Request, _: Services, conversation: Conversation, coordinator
 
 
 def _said(request: Request, code: E) -> E:
-    return code if code is E.TOPIC_AUTHORIZATION_FAILED else said_by_coordinator(request, code)
+    return code if code is E.TOPIC_AUTHORIZATION_FAILED else coordinator_code_of(request, code)
 
 
 _ON_SINK = Need(Operation.WRITE, _sink, Kind.TRANSACTIONAL_ID)

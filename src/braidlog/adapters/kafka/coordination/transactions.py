@@ -12,7 +12,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.coordination.groups import checked_commit
 from braidlog.adapters.kafka.coordination.offsets_topic import OFFSETS_TOPIC
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, coordinator_code_of, outcomes
 from braidlog.adapters.kafka.routes import (
     Refusal,
     Route,
@@ -27,9 +27,9 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.coordination.coordinator import Coordinator
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transactions.transaction import Producing, Transaction, TxnState
+from braidlog.coordinator.transactions.transaction import ProducerIdentity, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.hosted_log import ActiveProducer
 from braidlog.security.authorization import Kind, Operation
 from braidlog.wire.kafka.apis import Key
@@ -67,7 +67,7 @@ def _said(request: Request, code: E) -> E:
         return E.PRODUCER_FENCED
     if code is E.TOPIC_AUTHORIZATION_FAILED:
         return E.CLUSTER_AUTHORIZATION_FAILED  # a producer without transactions that may write to no topic
-    return said_by_coordinator(request, code)
+    return coordinator_code_of(request, code)
 
 
 REFUSE_MARKERS = refused(
@@ -162,7 +162,7 @@ async def commit_offsets(
 ) -> t.TxnOffsetCommitResponse:
     message: t.TxnOffsetCommitRequest = request.message
     checked = {}
-    pace = Pace()
+    pace = YieldCounter()
     for topic in message.topics:
         for each in topic.partitions:
             await pace.step()
@@ -178,9 +178,9 @@ async def commit_offsets(
     try:
         await coordinator.pending_commits.stage(
             message.group_id,
-            Producing(message.transactional_id, message.producer_id, message.producer_epoch),
+            ProducerIdentity(message.transactional_id, message.producer_id, message.producer_epoch),
             [found for found in checked.values() if isinstance(found, Commit)],
-            guard=lambda: coordinator.groups.by_members(message.group_id).check_transactional(
+            guard=lambda: coordinator.groups.commit_service_for(message.group_id).check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
             by=conversation.principal,
@@ -332,7 +332,7 @@ async def describe_producers(
         shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
         return t.DescribeProducersResponsePartition(number, active_producers=shown)
 
-    pace = Pace()
+    pace = YieldCounter()
     topics = []
     for topic in message.topics:
         topics.append(t.DescribeProducersResponseTopic(topic.name, []))

@@ -11,7 +11,7 @@ from braidlog.adapters.kafka.routes import Route, on_topics, refused
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -28,7 +28,7 @@ async def count_records(
     message: m.CountRecordsRequest = request.message
     each_max = max(PIECES_MAX // max(sum(len(topic.partitions) for topic in message.topics), 1), 1)
     committed_only = message.isolation_level == READ_COMMITTED
-    pace = Pace()
+    pace = YieldCounter()
     topics = []
     for topic in message.topics:
         topics.append(m.CountRecordsResponseTopic(topic.name, []))

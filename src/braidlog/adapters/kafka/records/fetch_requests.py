@@ -18,7 +18,7 @@ from braidlog.adapters.kafka.topic_entries import DOOR, add_to_fetch, named
 from braidlog.adapters.routing import Denied
 from braidlog.codec.batch.header import Buffer
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.runtime.cooperative import Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import YieldCounter, yield_to_loop
 from braidlog.partition.fetch.column_reader import columns_of
 from braidlog.partition.fetch.fetch import Outcome, Wanted
 from braidlog.partition.fetch.record_reader import Fetched
@@ -58,7 +58,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     nearer = None
     if request.version >= FOLLOWERS_SINCE:
         nearer = services.routing.nodes_in(message.rack_id, DOOR) if message.rack_id else ()
-    pace = Pace()
+    pace = YieldCounter()
     asked = []
     for topic in message.topics:
         asked.append(_asked(topic, services, denied, nearer, is_replica=is_replica))

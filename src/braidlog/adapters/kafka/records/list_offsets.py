@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.routes import Route, on_topics, refused
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.runtime.cooperative import Pace
+from braidlog.model.runtime.cooperative import YieldCounter
 from braidlog.partition.partition import Partition
 from braidlog.security.authorization import Operation
 from braidlog.wire.kafka.apis import Key
@@ -70,7 +70,7 @@ async def _at(timestamp: int, hosted: Partition, services: Services, *, committe
 
 async def list_offsets(request: Request, services: Services, _: Conversation, denied: Denied) -> d.ListOffsetsResponse:
     message: d.ListOffsetsRequest = request.message
-    pace = Pace()
+    pace = YieldCounter()
     topics = []
     for topic in message.topics:
         topics.append(d.ListOffsetsResponseTopic(topic.name, []))
@@ -123,7 +123,7 @@ async def offset_for_leader_epoch(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> d.OffsetForLeaderEpochResponse:
     message: d.OffsetForLeaderEpochRequest = request.message
-    pace = Pace()
+    pace = YieldCounter()
     topics = []
     for topic in message.topics:
         topics.append(d.OffsetForLeaderEpochResponseTopic(topic.topic, []))

@@ -21,7 +21,7 @@ from braidlog.adapters.routing import Denied, Need
 from braidlog.codec.batch.header import COMPRESSION_MASK, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
-from braidlog.model.runtime.cooperative import SLICE, Pace, yield_to_loop
+from braidlog.model.runtime.cooperative import SLICE, YieldCounter, yield_to_loop
 from braidlog.partition.produce.append import Acks, Allowance, Written
 from braidlog.partition.produce.schema_check import heads_of_batches
 from braidlog.security.authorization import Kind, Operation
@@ -125,7 +125,7 @@ async def _produce(
         await intake.wait(conversation, _size(message))
     allowance = intake.allowance()
     attempts: list[list[_Attempt]] = []
-    pace = Pace() if request.parts > SLICE else None
+    pace = YieldCounter() if request.parts > SLICE else None
     try:
         for topic in message.topic_data:
             attempts.append([])

@@ -165,11 +165,11 @@ class ClusterDriver(Router):
         await self._change(n.DrainNodeRequest(node, is_draining))
 
     async def create_snapshot(self) -> str:
-        answer: n.BackupCutResponse = await self.ask_checked(n.BackupCutRequest())
+        answer: n.BackupSnapshotResponse = await self.ask_checked(n.BackupSnapshotRequest())
         return answer.path
 
     async def drop_snapshot(self) -> None:
-        await self.ask_checked(n.BackupCutRequest(is_taken=False))
+        await self.ask_checked(n.BackupSnapshotRequest(is_taken=False))
 
     async def log_folders(self, node: int) -> list[LogFolder]:
         answer: t.DescribeLogDirsResponse = await self._ask_node(node, t.DescribeLogDirsRequest(None))

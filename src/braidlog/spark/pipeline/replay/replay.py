@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from braidlog.model.clock import SystemClock
-from braidlog.model.time_parsing import parse_moment
+from braidlog.model.time_parsing import parse_time
 from braidlog.spark.pipeline.checkpoints import Offsets, position
 from braidlog.spark.pipeline.config import refusal
 from braidlog.spark.pipeline.layers import records, tables
@@ -147,7 +147,7 @@ def position_options(ends: Offsets, text: str, prefix: str = "starting") -> dict
 
 def parse_time_ms(text: str) -> int:
     try:
-        return parse_moment(text, SystemClock().now_ms())
+        return parse_time(text, SystemClock().now_ms())
     except ValueError:
         raise refusal(
             f"{text!r} is neither an offset, nor a time such as 2026-11-15T08:00:00Z, nor the name of a layer"

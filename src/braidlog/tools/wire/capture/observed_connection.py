@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.receive_buffer import Buffer, Inbox
+from braidlog.codec.receive_buffer import Buffer, ReceiveBuffer
 from braidlog.tools.wire.capture.observed_message import Seen, conceal, see
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.dialect import watched
@@ -27,7 +27,7 @@ class _Stream:
     """What one side has sent and is not taken apart yet."""
 
     def __init__(self) -> None:
-        self.inbox = Inbox()
+        self.inbox = ReceiveBuffer()
         self.position = 0
         self.passing_over = 0
         self.passed_over = 0

@@ -37,7 +37,7 @@ class WeakSlot(Message, frozen=True):
     in_sync: list[I32] = []
 
 
-class LackingTopic(Message, frozen=True):
+class UnderReplicatedTopic(Message, frozen=True):
     """A topic with a partition below its replication factor."""
 
     name: Text = ""
@@ -54,7 +54,7 @@ class ClusterEventsResponse(Outcome, frozen=True):
     """The number of key slots; 0 on a single node, or before they are created."""
     weak_slots: Annotated[list[WeakSlot], "0+ tag 1"] = []
     """The key slots that currently lack a leader or an in-sync replica."""
-    lacking: Annotated[list[LackingTopic], "0+ tag 2"] = []
+    lacking: Annotated[list[UnderReplicatedTopic], "0+ tag 2"] = []
 
 
 class DrainNodeRequest(Message, frozen=True):
@@ -66,13 +66,13 @@ class DrainNodeResponse(Outcome, frozen=True):
     pass
 
 
-class BackupCutRequest(Message, frozen=True):
+class BackupSnapshotRequest(Message, frozen=True):
     """False: the previous snapshot was copied."""
 
     is_taken: Bool = True
 
 
-class BackupCutResponse(Outcome, frozen=True):
+class BackupSnapshotResponse(Outcome, frozen=True):
     path: Text = ""
     """The path on the node's machine."""
 
