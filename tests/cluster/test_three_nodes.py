@@ -492,7 +492,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     begun = braid.json("cluster", "reassign", "apply", str(file), schema="cluster-outcomes")
     assert [(each["partition"], each["error"]) for each in begun] == [(0, ""), (1, ""), (2, "")]
     braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
-    assert braid.ok("cluster", "reassign", "watch") == "No partition is on the move.\n"
+    assert braid.ok("cluster", "reassign", "watch") == "No partition is moving.\n"
     assert braid.json("cluster", "reassign", "watch", schema="cluster-reassign-watch") == {"moving": []}
     assert [each["replicas"] for each in told()] == [each["replicas"] for each in plan["partitions"]]
     assert all(sorted(each["replicas"]) == [1, 2] for each in told())
@@ -501,7 +501,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
         assert each["error"] in ("", "ELECTION_NOT_NEEDED")
     braid_until(lambda: all(each["leader"] == each["replicas"][0] for each in told()), "elected")
     assert "the preferred replica leads (ELECTION_NOT_NEEDED)" in braid.ok("cluster", "elect", "moved/0")
-    assert braid.ok("cluster", "reassign", "cancel") == "No partition is on the move.\n"
+    assert braid.ok("cluster", "reassign", "cancel") == "No partition is moving.\n"
     refused = braid("cluster", "reassign", "cancel", "moved/0")
     assert (refused.exit_code, "moved/0 is not on the move (NO_REASSIGNMENT_IN_PROGRESS)" in refused.stdout) == (
         1,

@@ -120,7 +120,7 @@ def test_from_damage_to_sound(data: Path, name: str) -> None:
 
     dry = braid("repair", "--dry-run", data)
     assert dry.exit_code == 0
-    assert "Nothing was changed" in dry.output
+    assert "Nothing changed" in dry.output
     plan = check("log-repair-plan", braid("repair", "--dry-run", "-o", "json", data).output)
     assert plan["steps"]
     assert tree(data) == damaged
@@ -148,7 +148,7 @@ def test_repair_asks_first(data: Path) -> None:
     before = tree(data)
     refused = braid("repair", data, answer="n\n")
     assert refused.exit_code == 1
-    assert "Nothing was changed." in refused.stderr
+    assert "Nothing changed." in refused.stderr
     unanswered = braid("repair", data, answer="")
     assert unanswered.exit_code == 2
     assert "not a terminal: pass --yes to confirm" in unanswered.stderr
@@ -256,7 +256,7 @@ def test_list(data: Path) -> None:
 
 def test_list_of_an_empty_folder(tmp_path: Path) -> None:
     Log(str(tmp_path / "new")).close()
-    assert braid("list", tmp_path / "new").output == f"{tmp_path / 'new'} holds no topics yet.\n"
+    assert braid("list", tmp_path / "new").output == f"{tmp_path / 'new'} holds no topics.\n"
 
 
 def lines(*args: str | Path) -> list[Any]:
@@ -398,7 +398,7 @@ def test_a_loss_is_accepted_once_and_only_if_there_is_one(data: Path) -> None:
         log.folder.create_topic("__coordinator_state", 1, log.topic("clicks").settings)
         log.folder.remember_internal("__coordinator_state")
     assert (
-        "'__coordinator_state' is not lost: nothing was changed"
+        "'__coordinator_state' exists: nothing changed"
         in braid("accept-loss", data, "__coordinator_state", "--yes").output
     )
     with Log(str(data)) as log:

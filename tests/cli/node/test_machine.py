@@ -490,7 +490,7 @@ def test_prometheus_and_grafana() -> None:
     else:
         assert (result.exit_code, result.stderr) == (
             4,
-            "braid: this installation has no dashboard (console/grafana.json)\n",
+            "braid: console/grafana.json is missing; reinstall braidlog\n",
         )
 
 
@@ -506,12 +506,14 @@ def test_the_settings_file_changes_nothing_and_has_everything(tmp_path: Path) ->
     loaded = load_config(("file", uncommented), {}, {})
     assert loaded.config == ServerConfig()
     assert {name for name, origin in loaded.origins.items() if origin == "default"} == set()
-    assert "is there already" in braid.fails(3, "config", "init", str(file))
+    assert "already exists" in braid.fails(3, "config", "init", str(file))
     file.write_text("node = 'x'\n")
     braid.ok("config", "init", str(file), "--force")
     assert file.read_text(encoding="utf-8") == text == braid.ok("config", "init", "-") == template()
     missing = str(tmp_path / "missing.toml")
-    assert f"no file {missing}; `braid config init {missing}`" in braid.fails(3, "config", "check", "-c", missing)
+    assert f"file not found: {missing}; create it with `braid config init {missing}`" in braid.fails(
+        3, "config", "check", "-c", missing
+    )
     assert "No such file" in braid.fails(3, "config", "init", str(tmp_path / "absent" / "braid.toml"))
 
 

@@ -181,7 +181,7 @@ def test_a_line_that_is_wrong_ends_it(braid: Braid, topic: str) -> None:
 
 def test_an_offset_behind_the_end_is_said_to_be(braid: Braid, topic: str) -> None:
     braid.ok("produce", topic, stdin="one\n")
-    assert f"{topic} ends at offset 1: there is nothing at 99 yet" in braid("consume", topic, "-o", "99").stderr
+    assert f"{topic} ends at offset 1: no record at 99 yet" in braid("consume", topic, "-o", "99").stderr
     assert braid("consume", topic, "-o", "1").stderr == ""
 
 
@@ -361,7 +361,7 @@ def test_produce_without_answers_gives_up_at_the_second_interrupt(tmp_path: Path
             writer.stdin.flush()
             answer.wait()
             writer.send_signal(signal.SIGINT)
-            assert writer.stderr.readline() == b"braid: 1 record on the way; another interrupt gives up\n"
+            assert writer.stderr.readline() == b"braid: 1 record in flight; interrupt again to give up\n"
             writer.send_signal(signal.SIGINT)
             assert writer.wait(SECONDS_MAX) == 130
             assert writer.stderr.read() == b"braid: gave up; 1 of 2 records acknowledged\n"

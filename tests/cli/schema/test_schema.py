@@ -30,8 +30,8 @@ def test_a_schema_from_file_to_file_and_away(braid: Braid, tmp_path: Path) -> No
     file.write_text(ORDER)
     other.write_text(OTHER)
     proto.write_text('syntax = "proto3"; import "o"; message M { A a = 1; }')
-    assert "There are no schemas" in braid.ok("schema", "list")
-    assert braid.ok("schema", "register", "orders-value", str(file)) == "orders-value has it under id 1\n"
+    assert "No schemas" in braid.ok("schema", "list")
+    assert braid.ok("schema", "register", "orders-value", str(file)) == "registered in orders-value: id=1\n"
     assert braid.ok("schema", "get", "orders-value") == f"{ORDER}\n"
     assert braid.ok("schema", "check", "orders-value", str(file)) == f"{file} fits orders-value\n"
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in braid.fails(1, "schema", "check", "orders-value", str(other))

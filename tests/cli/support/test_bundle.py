@@ -113,7 +113,7 @@ def test_without_a_node_there_is_one_too(tmp_path: Path) -> None:
     assert files["logs/0-long.log"].startswith(b"line 99")
     assert len(files["logs/0-long.log"]) <= 50
     before = out.read_bytes()
-    assert "is there already" in Braid().fails(3, *args)
+    assert "already exists" in Braid().fails(3, *args)
     assert out.read_bytes() == before
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
 

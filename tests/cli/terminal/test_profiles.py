@@ -159,7 +159,7 @@ def test_settings_are_checked(home: Path) -> None:
     file = home / "braidlog.toml"
     file.write_text("[listeners.flux]\nport = 7000\n")
     sound = braid("config", "check", "-c", str(file), "--set", "listeners.mlog.port=7001")
-    assert sound.output == "sound; 2 settings given, the others are the defaults\n"
+    assert sound.output == "valid; 2 settings given, all others have their defaults\n"
     file.write_text("[listeners.flux]\nprot = 7000\n")
     wrong = braid("config", "check", "-c", str(file))
     assert wrong.exit_code == REFUSED

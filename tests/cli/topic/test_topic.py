@@ -49,7 +49,7 @@ def test_what_is_there_is_left_alone(braid: Braid) -> None:
     topic = fresh("twice")
     braid.ok("topic", "create", topic)
     assert "TOPIC_ALREADY_EXISTS" in braid.fails(3, "topic", "create", topic)
-    assert braid.ok("topic", "create", topic, "-p", "9", "--if-absent") == f"{topic} is there already\n"
+    assert braid.ok("topic", "create", topic, "-p", "9", "--if-absent") == f"{topic} already exists\n"
     assert len(braid.json("topic", "describe", topic, schema="topic-describe")[0]["partitions"]) == 1
 
 
