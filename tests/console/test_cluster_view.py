@@ -176,7 +176,11 @@ def test_shards_that_no_coordinator_serves_are_counted() -> None:
     own = msgspec.structs.replace(report(groups=["a"]), shards=(5, 16), warnings={"clock": "late"})
     other = msgspec.structs.replace(own, shards=(11, 16))
     assert merged(own, {2: other}).warnings == {"clock": "late"}
-    assert merged(own, {2: NodeError("gone")}).warnings["coordinators"].startswith("11 of 16 shards are not served now")
+    assert (
+        merged(own, {2: NodeError("gone")})
+        .warnings["coordinators"]
+        .startswith("11 of 16 coordinator shards are unavailable")
+    )
 
 
 def test_dead_nodes_and_weak_partitions_are_told_and_the_node_is_ready() -> None:
@@ -304,10 +308,19 @@ def change_keys(visit: Visit) -> None:
 def change_access(visit: Visit) -> None:
     page, tag = visit.page, visit.tag
     visit.show("/access")
-    do(page, "#user-form", "Create user", "can sign in", user=f"user-{tag}", password="long enough")
-    do(page, "#rule-form", "Add a rule", "holds", principal=f"user-{tag}", name=tag, operation="read", resource="topic")
-    do(page, "#quota-form", "Limit user", "holds", user=f"user-{tag}", append_bytes_per_second="1000000")
-    for part, done in (("quotas", "gone"), ("rules", "gone"), ("users", "deleted")):
+    do(page, "#user-form", "Create user", "Password of user", user=f"user-{tag}", password="long enough")
+    do(
+        page,
+        "#rule-form",
+        "Add a rule",
+        "Rule added",
+        principal=f"user-{tag}",
+        name=tag,
+        operation="read",
+        resource="topic",
+    )
+    do(page, "#quota-form", "Set the quota of user", "Quota set", user=f"user-{tag}", append_bytes_per_second="1000000")
+    for part, done in (("quotas", "removed"), ("rules", "deleted"), ("users", "deleted")):
         page.locator(f"#{part} tr").filter(has_text=f"user-{tag}").get_by_role("button").first.click()
         confirm(page, f"user-{tag}", done)
         close(page)

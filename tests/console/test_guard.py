@@ -63,7 +63,7 @@ def test_with_a_token_nothing_is_served_without_it(guarded: ServerProcess) -> No
         assert ask(f"{url}{path}", Authorization=f"Bearer {TOKEN}").status == 200
     assert ask(f"{url}/api/spark/progress", "POST", body=PROGRESS, Content_Type="application/json").status == 401
     told = ask(f"{url}/metrics").json()["error"]
-    assert told == "sign in, or show the admin token: Authorization: Bearer …"
+    assert told == "sign in, or send the admin token: Authorization: Bearer …"
     assert ask(f"{url}/healthz").status == 200
     assert ask(f"{url}/static/app.js").status == 200
 

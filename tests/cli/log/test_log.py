@@ -127,7 +127,7 @@ def test_from_damage_to_sound(data: Path, name: str) -> None:
 
     done = braid("repair", "--yes", data)
     assert done.exit_code == 0, done.output
-    assert "the folder is sound and takes writes again" in done.output
+    assert "the folder is intact and accepts writes" in done.output
     assert braid("verify", data).exit_code == 0
     with Log(str(data)) as log:
         kept = {record.offset: record for record in log.topic("clicks")}
@@ -209,7 +209,7 @@ def test_verify_of_a_sound_folder(data: Path) -> None:
         "TOPIC", "PARTITION", "OFFSETS", "SEGMENTS", "BATCHES", "RECORDS", "READ", "VERDICT",
     ]  # fmt: skip
     assert "clicks  0          [0, 30)" in done.output
-    assert "Sound: " in done.output
+    assert "Intact: " in done.output
     assert check("log-verify", braid("verify", data, "-o", "json").output)["sound"]
     assert tree(data) == before
 
@@ -407,6 +407,6 @@ def test_a_loss_is_accepted_once_and_only_if_there_is_one(data: Path) -> None:
     refused = braid("accept-loss", data, "__coordinator_state")
     assert (refused.exit_code, tree(data)) == (2, before)
     assert "not a terminal: pass --yes to confirm" in refused.output
-    assert "makes an empty '__coordinator_state'" in braid("accept-loss", data, "__coordinator_state", "--yes").output
+    assert "creates an empty '__coordinator_state'" in braid("accept-loss", data, "__coordinator_state", "--yes").output
     with Log(str(data)) as log:
         assert log.folder.identity.internal_topics == ()

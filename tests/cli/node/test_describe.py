@@ -47,7 +47,7 @@ def test_as_a_person_reads_it(braid_server_shared: ServerProcess) -> None:
     assert said.endswith("  ready\n")
     assert "more: --topics" not in braid.ok("node", "--topics")
     assert "unknown node 7; nodes: 0" in braid.fails(1, "node", "7")
-    assert "nodes have numbers" in braid.fails(2, "node", "list")
+    assert "is not a node number" in braid.fails(2, "node", "list")
 
 
 def test_what_is_wrong_is_a_no(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_doctor_asks_every_member_of_etcd_that_the_settings_name(tmp_path: Path)
     (found,) = [each for each in json.loads(result.stdout)["findings"] if each["check"] == "etcd"]
     assert found["status"] == "warn"
     assert "no member answers" in found["detail"]
-    assert "start the nodes" in found["remedy"]
+    assert "start the cluster's nodes" in found["remedy"]
 
 
 def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_health_of_one_who_does_not_answer() -> None:
 
 def test_health_of_nobody() -> None:
     said = Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
-    assert "cannot be reached: Connection refused; is a node running?" in said
+    assert "cannot be reached: Connection refused; start a node" in said
     assert "Usage:" in Braid().fails(2, "health", "--url", "127.0.0.1:9644")
 
 
@@ -325,9 +325,9 @@ def test_bench(braid_server_shared: ServerProcess) -> None:
     for each in told["figures"]:
         assert 0 < each["low"] <= each["median"] <= each["high"]
         assert each["repeats"] == 2
-    assert "no benchmark" in told["note"]
+    assert "not a benchmark" in told["note"]
     assert not [name for name in braid.ok("topic", "list", "-o", "name").split() if name.startswith("braid-bench")]
-    assert "no benchmark" in braid.ok("bench", "--records", "10", "--repeats", "1")
+    assert "not a benchmark" in braid.ok("bench", "--records", "10", "--repeats", "1")
     assert "Usage:" in braid.fails(2, "bench", "--repeats", "0")
 
 

@@ -33,7 +33,7 @@ def test_a_schema_from_file_to_file_and_away(braid: Braid, tmp_path: Path) -> No
     assert "No schemas" in braid.ok("schema", "list")
     assert braid.ok("schema", "register", "orders-value", str(file)) == "registered in orders-value: id=1\n"
     assert braid.ok("schema", "get", "orders-value") == f"{ORDER}\n"
-    assert braid.ok("schema", "check", "orders-value", str(file)) == f"{file} fits orders-value\n"
+    assert braid.ok("schema", "check", "orders-value", str(file)) == f"{file} is compatible with orders-value\n"
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in braid.fails(1, "schema", "check", "orders-value", str(other))
     assert "incompatible" in braid.fails(3, "schema", "register", "orders-value", str(other))
     (tmp_path / "a.proto").write_text('syntax = "proto3"; message A { int32 i = 1; }')

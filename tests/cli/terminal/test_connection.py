@@ -147,7 +147,9 @@ def test_a_wrong_token_of_the_store(server: ServerProcess, folder: Path) -> None
 
 
 def test_a_token_of_nobody(guard: Braid, folder: Path) -> None:
-    assert "name the token belongs to" in guard.fails(2, "topic", "list", "--token-file", str(folder / "ann.token"))
+    assert "--token-file needs --principal" in guard.fails(
+        2, "topic", "list", "--token-file", str(folder / "ann.token")
+    )
     (folder / "empty.token").write_text("\n")
     assert "holds no token" in guard.fails(2, "topic", "list", *as_(folder, "ann", "empty"))
 

@@ -84,7 +84,7 @@ def test_one_mechanism_and_more_iterations(braid: Braid) -> None:
 def test_what_is_refused(braid: Braid, server: ServerProcess, folder: Path) -> None:
     user = fresh("carol")
     for nothing in ("", "\n", "  \nsecond line\n"):
-        assert "the input holds no password" in braid.fails(2, "user", "create", user, stdin=nothing)
+        assert "the input contains no password" in braid.fails(2, "user", "create", user, stdin=nothing)
     assert "--yes" in braid.fails(2, "user", "delete", user)
     assert "no principal that could have a password" in braid.fails(3, "user", "create", "*", stdin="word\n")
     through_mlog = Braid(server, "mlog")

@@ -174,13 +174,13 @@ def test_a_form_shows_a_value_so_that_storing_it_changes_nothing(
 def test_what_cannot_be_understood_is_told(node: ServerProcess) -> None:
     ada = visitor(node, ADA)
     wrong = [
-        ("topic-create", {"topic": ""}, "topic is missing"),
+        ("topic-create", {"topic": ""}, "missing topic"),
         ("topic-create", {"topic": "x", "settings": "no equals"}, "name=value"),
         ("topic-setting", {"topic": "orders", "setting": "nope", "value": "1"}, "no setting"),
         ("topic-trim", {"topic": "orders", "partition": "7"}, "partitions 0 to 0"),
         ("group-reset", {"group": "billing", "topic": "orders", "to": "moon"}, "one of earliest"),
         ("group-reset", {"group": "billing", "topic": "orders", "to": "time", "at": "soon"}, "a time is"),
-        ("key-put", {"key": "", "value": "x"}, "key is missing"),
+        ("key-put", {"key": "", "value": "x"}, "missing key"),
         ("key-expire", {"hex": "zz"}, "no key"),
         ("user-set", {"user": "x", "password": "short"}, "8 characters"),
         ("rule-add", {"principal": "x", "resource": "moon", "operation": "read"}, "one of"),

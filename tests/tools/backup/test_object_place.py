@@ -98,7 +98,7 @@ def test_from_the_first_to_a_restored_one(kept: Kept, tmp_path: Path) -> None:
         (path := tmp_path / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(key.value)
         assert name.startswith("backups/") or hashlib.sha256(key.value).hexdigest() == path.name
-    assert "is sound" in kept.braid.ok("backup", "verify", f"file://{tmp_path / 'folder'}")
+    assert "is intact" in kept.braid.ok("backup", "verify", f"file://{tmp_path / 'folder'}")
 
 
 @pytest.mark.parametrize(("how", "step"), [("throttled", 31), ("half", 13)])
@@ -176,7 +176,7 @@ def test_damage_is_found_and_mended(kept: Kept) -> None:
     kept.create()
     assert len(faults_of(kept)) == 1, "what is too short is uploaded again"
     kept.create("--full")
-    assert "is sound" in kept.braid.ok("backup", "verify", kept.uri)
+    assert "is intact" in kept.braid.ok("backup", "verify", kept.uri)
 
 
 def faults_of(kept: Kept) -> list[str]:
