@@ -149,7 +149,7 @@ def test_a_form_needs_our_own_page_behind_it(node: ServerProcess) -> None:
     seal = asked.text.split('data-seal="')[1].partition('"')[0]
     assert visitor.post(path, fields, x_confirmed=seal, x_csrf_token="").status == 403
     assert "made-by-form" not in ask(f"{node.admin_url}/topics").text
-    assert "is created" in visitor.post(path, fields, x_confirmed=seal, origin=node.admin_url).text
+    assert " created." in visitor.post(path, fields, x_confirmed=seal, origin=node.admin_url).text
     until(lambda: "made-by-form" in ask(f"{node.admin_url}/topics").text)
 
 

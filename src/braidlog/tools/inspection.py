@@ -1,4 +1,4 @@
-"""What an inspection found out about one partition, for a report and for a repair."""
+"""Result of inspecting a partition."""
 
 import msgspec
 
@@ -10,20 +10,20 @@ from braidlog.tools.findings import PartitionReport
 
 
 class Inspection(msgspec.Struct, kw_only=True):
-    """What was found, for a report and for a repair."""
+    """Result of inspecting a partition, for a report and for a repair."""
 
     report: PartitionReport
     folder: str
     label: str
-    """The folder's name inside of the data folder."""
+    """Path of the partition's folder, relative to the data folder."""
     identity: Identity
     begun: Begun | None = None
-    """Epochs that its checkpoints do not know of yet."""
+    """Leader epochs newer than the checkpoints."""
     opened: Recovered | None = None
-    """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
+    """Result of recovery. None: nothing to repair from, or data of another version that must not change."""
     snapshots: dict[int, StateImage | None] = {}
-    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
+    """Snapshots to rewrite; None: to remove, because the content is unknown."""
     boundaries: set[int] = set()
-    """Offsets where a checkpoint or a snapshot was taken."""
+    """Offsets of checkpoints and snapshots."""
     rebuilt: StateImage | None = None
-    """The state to write down in the place of a checkpoint that is not the log's."""
+    """State that replaces a checkpoint that contradicts the log."""

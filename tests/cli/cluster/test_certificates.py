@@ -44,4 +44,4 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     assert "node-1.key already exists and is not replaced" in said.output
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / "braidlog-ca.pem").unlink()
-    assert "braidlog-ca.key is there" in braid(tmp_path, "2").output
+    assert "braidlog-ca.key already exists" in braid(tmp_path, "2").output

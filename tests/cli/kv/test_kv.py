@@ -289,7 +289,7 @@ def test_writes_that_a_cluster_lacks_are_shown_and_carried_out_once(kv: Kv, tmp_
     (told,) = kv.json("salvage", data)
     assert (told["file"], told["log"], len(told["changes"])) == (Path(path).name, 7, 8)
     assert "cut-s, cut-n, cut-l and 2 more" in kv.ok("salvage", data)
-    assert "not among the files" in kv("salvage", data, "--apply", "other.tail").stderr
+    assert "unknown file" in kv("salvage", data, "--apply", "other.tail").stderr
     assert kv("salvage", data, "--apply", told["file"], stdin=b"n\n").exit_code == 1
     assert kv.ok("salvage", data, "--apply", told["file"], "--yes") == "Applied 8 changes.\n"
     assert [kv.ok("get", "cut-s"), kv.ok("get", "cut-n")] == ["v\n", "15\n"]

@@ -279,7 +279,7 @@ def test_wrong_usage(braid: Braid, args: list[str]) -> None:
 
 def test_a_group_and_offsets(braid: Braid, topic: str) -> None:
     assert "--group and --partition exclude each other" in braid.fails(2, "consume", topic, "--group", "g", "-p", "0")
-    assert "where it has committed" in braid.fails(2, "consume", topic, "--group", "g", "-o", "5")
+    assert "starts at its committed offsets" in braid.fails(2, "consume", topic, "--group", "g", "-o", "5")
 
 
 # -- pipes and interrupts ----------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ def test_a_schema_from_file_to_file_and_away(braid: Braid, tmp_path: Path) -> No
     assert told["references"] == [{"name": "o", "subject": "a", "version": 1}]
     assert "not deleted first" in braid.fails(3, "schema", "delete", "orders-value", "--permanent", "--yes")
     assert braid.ok("schema", "delete", "orders-value", "--version", "1") == "deleted version 1 of orders-value\n"
-    assert braid.ok("schema", "delete", "orders-value", "--permanent", "--yes") == "deleted orders-value for good\n"
+    assert braid.ok("schema", "delete", "orders-value", "--permanent", "--yes") == "deleted orders-value permanently\n"
     assert "not found" in braid.fails(3, "schema", "get", "orders-value")
 
 

@@ -151,7 +151,7 @@ def test_a_token_of_nobody(guard: Braid, folder: Path) -> None:
         2, "topic", "list", "--token-file", str(folder / "ann.token")
     )
     (folder / "empty.token").write_text("\n")
-    assert "holds no token" in guard.fails(2, "topic", "list", *as_(folder, "ann", "empty"))
+    assert "contains no token" in guard.fails(2, "topic", "list", *as_(folder, "ann", "empty"))
 
 
 @pytest.mark.parametrize(
