@@ -190,10 +190,8 @@ def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:
     cursus = Braid(braid_server_shared, "cursus")
     assert cursus.ok("consume", topic, "--group", group, "-n", "1") == "one\n"
     assert "pass --topic" in cursus.fails(2, "group", "reset", group, "--to", "latest")
-    assert (
-        cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes")
-        == f"Reset the offsets of group {group}.\n"
-    )
+    done = cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes")
+    assert done.endswith(f"Reset the offsets of group {group}.\n")
     assert "listing a group's commits" in cursus.fails(3, "group", "delete", group, "--yes")
     assert "listing and describing groups" in Braid(braid_server_shared, "rustlog").fails(3, "group", "list")
     flux = Braid(braid_server_shared, "flux")

@@ -130,7 +130,7 @@ def test_doctor_names_what_is_damaged_in_a_folder(tmp_path: Path, monkeypatch: p
     cost = sum(path.stat().st_size + tool.PARTITION_COST_BYTES for path in tmp_path.glob("topics/*/*/*.log"))
     monkeypatch.setattr(tool, "READ_BYTES_MAX", cost - 1)
     (found,) = tool._partitions(str(tmp_path))
-    assert (found.status, found.detail) == ("warn", "1 of 7 were not read: that would take long")
+    assert (found.status, found.detail) == ("warn", "1 of 7 were not read, to save time")
     assert found.remedy.endswith(f"braid log verify {tmp_path}")
     monkeypatch.undo()
     for segment in tmp_path.glob("topics/*/*/*.log"):
@@ -156,7 +156,7 @@ def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
         "2 damaged copies: topics/00000002/0000, topics/00000002/0001",
     )
     assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
-    assert (stray.status, stray.detail) == ("warn", "1 topics that are not in the metadata: topics/00000001.stray")
+    assert (stray.status, stray.detail) == ("warn", "1 topics missing in the metadata: topics/00000001.stray")
     assert (rest.status, rest.detail) == ("ok", "2, all whole")
 
 
