@@ -239,7 +239,7 @@ def test_unknown_topic_and_partition_are_refused(data: Path) -> None:
     for command in ("dump", "verify", "repair"):
         done = braid(command, data, "clack")
         assert done.exit_code == 3
-        assert done.stderr == "braid: topic 'clack' does not exist; there are: clicks, views\n"
+        assert done.stderr == "braid: topic 'clack' does not exist; topics: clicks, views\n"
     done = braid("dump", data, "views", "-p", "2")
     assert (done.exit_code, done.stderr) == (3, "braid: topic 'views' has partitions 0 to 1, not 2\n")
 

@@ -64,27 +64,27 @@ def test_bytes(text: str) -> None:
 
 REFUSED = {
     "CAF": "odd number of hex digits",
-    "hello": "'hello' is no word",
+    "hello": "unknown word 'hello'",
     '"no end': "does not end on its line",
     "u8 256": "256 does not fit u8",
     "i8 -129": "-129 does not fit i8",
-    "u16": "a value for u16 is expected",
+    "u16": "expected a value for u16",
     "u16 many": "invalid value 'many' for u16",
     "[ 01": "missing closing bracket ]",
     "01 ]": "unmatched ]",
     "u16 len(a)": "len of unknown brackets",
     "u16 $x": "$x is not captured before this line",
     "$x": "$x is not captured before this line",
-    "??": "stand in answers",
-    "...": "stand in answers",
-    "u32 ?x": "stand in answers",
-    "**": "did not show",
-    "repeat x { }": "'x' is no count",
+    "??": "are valid in answers",
+    "...": "are valid in answers",
+    "u32 ?x": "are valid in answers",
+    "**": "is a hidden byte",
+    "repeat x { }": "invalid count 'x'",
     "repeat 3 01": "repeat N needs",
-    "repeat 100001 { 01 }": "no count from 0 to 100000",
+    "repeat 100001 { 01 }": "use 0 to 100000",
     "repeat 1000 { repeat 1000 { 00 } }": "nested repeats exceed 100000",
-    f"repeat 100000 {{ `{'x' * 2000}` }}": "more than 134217728 bytes",
-    r'"\q"': r"\q is no escape",
+    f"repeat 100000 {{ `{'x' * 2000}` }}": "exceeds 134217728 bytes",
+    r'"\q"': r"unknown escape \q",
     "bytes 4 x": "bytes N ?name",
 }
 
@@ -117,7 +117,7 @@ def test_lines_become_cases_and_steps() -> None:
 
 
 def test_two_cases_of_one_name_are_refused() -> None:
-    with pytest.raises(NotationError, match="two cases 'a'"):
+    with pytest.raises(NotationError, match="duplicate case 'a'"):
         read_script("== a\n> 01\n== a\n> 02")
 
 

@@ -80,5 +80,5 @@ def test_the_end_of_the_connection_ends_what_is_open() -> None:
 
 
 def test_anything_needs_an_end() -> None:
-    with pytest.raises(NotationError, match="is followed by bytes or a text"):
+    with pytest.raises(NotationError, match="must be followed by bytes or a text"):
         matched("... u8 ??", b"abc")

@@ -39,7 +39,7 @@ def test_a_difference_is_pointed_at(echo: int, tmp_path: Path) -> None:
     file = _file(tmp_path, "== it differs\n> 00 01 02 03\n< 00 01 FF 03\n")
     done = braid("wire", "send", file, "--server", f":{echo}")
     assert done.returncode == 1
-    assert f"DIFFERENT it differs  {file}:3: byte 2 of the answer: 02 came, FF is expected" in done.stdout
+    assert f"DIFFERENT it differs  {file}:3: byte 2 of the answer: received 02, expected FF" in done.stdout
     *_, expected, received, mark = done.stdout.splitlines()
     assert expected == "  expected  00 01 FF 03"
     assert received == "  received  00 01 02 03"
@@ -52,7 +52,7 @@ DIFFERENT = {
     "> 01\nclose": "received bytes instead of a close",
     "close": "the connection is still open after 0.2 s",
     "> 01\nnothing 60000ms": "received unexpected bytes",
-    "> u32 7\n< u32 ?id\n> u32 8\n< u32 $id": "08 came, 07 is expected",
+    "> u32 7\n< u32 ?id\n> u32 8\n< u32 $id": "received 08, expected 07",
 }
 
 
