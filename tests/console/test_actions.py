@@ -119,7 +119,7 @@ def test_a_setting_is_changed_and_put_back(browser: Browser, node: ServerProcess
     with looking(browser, node, "/topics/set", OLGA) as page:
         row = page.locator('#settings-of-topic tr:has(code:text-is("retention.ms"))')
         for reset, words, origin in (
-            (False, "to 60000;", "this topic"),
+            (False, "to 60000;", "topic"),
             (True, "to the node's default", "default"),
         ):
             page.locator("#settings-of-topic summary").click()
@@ -224,7 +224,7 @@ def test_a_group_goes_where_it_is_sent(node: ServerProcess, to: str, at: str, of
     topic = f"sent-{to}-{at}".strip("-")
     make_topic(node, topic, 10)
     make_group(node, topic, topic, 5)
-    assert "goes on there" in visitor(node, OLGA).act("group-reset", group=topic, topic=topic, to=to, at=at).text
+    assert "Offsets of group" in visitor(node, OLGA).act("group-reset", group=topic, topic=topic, to=to, at=at).text
     with connected(node) as client:
         assert client.admin.group_offsets(topic) == {(topic, 0): offset}
 

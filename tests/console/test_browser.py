@@ -272,12 +272,12 @@ def test_the_wire_of_a_connection_is_decoded(browser: Browser, filled: ServerPro
             thread = threading.Thread(target=talk)
             thread.start()
             try:
-                expect(rows.filter(has_text="answer").first).to_be_visible()
+                expect(rows.filter(has_text="response").first).to_be_visible()
             finally:
                 done.set()
                 thread.join()
             page.get_by_role("button", name="Pause").click()  # no row comes before the first any more
-            asked = rows.filter(has_text="ask").first
+            asked = rows.filter(has_text="request").first
             asked.locator(".line").click()
             fields = asked.locator("pre").inner_text()
             page.get_by_role("button", name="Show hex").click()
@@ -335,7 +335,7 @@ def test_a_page_says_that_the_node_does_not_answer_any_more(browser: Browser, tm
         expect(live.locator(".pill")).to_have_text("ready")
         expect(page.locator("#stale")).to_be_hidden()
         node.kill()
-        expect(page.locator("#stale")).to_contain_text("the node does not answer: no connection. Retrying.")
+        expect(page.locator("#stale")).to_contain_text("The node does not answer: no connection. Retrying.")
         expect(live).to_have_css("filter", "grayscale(1)")
         node.restart()
         expect(page.locator("#stale")).to_be_hidden()

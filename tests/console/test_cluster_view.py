@@ -240,9 +240,9 @@ def change_a_topic(visit: Visit) -> None:
     page, node, tag = visit.page, visit.node, visit.tag
     visit.show("/topics")
     page.locator("#create summary").click()
-    do(page, "#create form", "Create topic", "is created", topic=f"made-{tag}", partitions="3")
+    do(page, "#create form", "Create topic", " created.", topic=f"made-{tag}", partitions="3")
     page.locator("#change summary").click()
-    do(page, "#partitions-form", "Add 3 partitions", "has 6 partitions", partitions="6")
+    do(page, "#partitions-form", "Add 3 partitions", "now has 6 partitions", partitions="6")
     expect(page.locator("#live tbody tr")).to_have_count(6)
     with connected(node) as client:
         for at in range(6):
@@ -250,9 +250,9 @@ def change_a_topic(visit: Visit) -> None:
     page.locator("#change summary").click()
     do(page, "#trim-form", "Delete the records", "6 records")
     page.locator("#settings-of-topic summary").click()
-    do(page, "#setting-form", "to 60000", "is set", setting="retention.ms", value="60000")
+    do(page, "#setting-form", "to 60000", " set.", setting="retention.ms", value="60000")
     page.locator("#change summary").click()
-    do(page, "#delete-form", "Delete topic", "is deleted")
+    do(page, "#delete-form", "Delete topic", " deleted.")
 
 
 def change_groups(visit: Visit) -> None:
@@ -268,10 +268,10 @@ def change_groups(visit: Visit) -> None:
         expect(page.locator("#live tbody tr")).to_have_count(PARTITIONS)
         expect(page.locator("#lag-records")).to_have_text(re.compile(r"\d"))
         page.locator("#change summary").click()
-        do(page, "#reset-form", "Let group", "goes on there", to="latest")
+        do(page, "#reset-form", "Reset the offsets of group", "Offsets of group", to="latest")
         expect(page.locator("#lag-records")).to_have_text("0")
         page.locator("#change summary").click()
-        do(page, "#delete-form", "Delete group", "is deleted")
+        do(page, "#delete-form", "Delete group", " deleted.")
 
 
 def change_transactions(visit: Visit) -> None:
@@ -289,7 +289,7 @@ def change_transactions(visit: Visit) -> None:
             visit.show("/transactions?topic=orders")
             expect(page.locator("#producers tbody tr").filter(has_text=re.compile("\\d"))).not_to_have_count(0)
             page.get_by_role("link", name=name, exact=True).click()
-            do(page, "#abort-form", "Abort the transaction", "is aborted")
+            do(page, "#abort-form", "Abort the transaction", " aborted.")
 
 
 def change_keys(visit: Visit) -> None:
@@ -297,12 +297,12 @@ def change_keys(visit: Visit) -> None:
     visit.show("/keys")
     expect(page.get_by_role("link", name="made", exact=True)).to_be_visible()
     page.locator("#add summary").click()
-    do(page, "#key-form", "Add key", "is stored", key=f"key-{tag}", value="red")
+    do(page, "#key-form", "Add key", " saved.", key=f"key-{tag}", value="red")
     expect(page.locator("dd pre")).to_have_text("red")
     page.locator("#change summary").click()
     do(page, "#expire-form", "expire in 9,000 seconds", "Done", ttl="9000")
     page.locator("#change summary").click()
-    do(page, "#delete-form", "Delete key", "is deleted")
+    do(page, "#delete-form", "Delete key", " deleted.")
 
 
 def change_access(visit: Visit) -> None:
@@ -330,7 +330,7 @@ def register_a_schema(visit: Visit) -> None:
     page, tag = visit.page, visit.tag
     visit.show("/schemas")
     page.locator("#register summary").click()
-    do(page, "#register form", "Register a schema", "is registered", subject=f"{tag}-value", schema=SCHEMA)
+    do(page, "#register form", "Register a schema", " registered.", subject=f"{tag}-value", schema=SCHEMA)
     expect(page.locator("pre").first).to_contain_text('"name": "n"')
 
 
@@ -483,7 +483,7 @@ def sees_no_leader(browser: Browser, node: ServerProcess) -> None:
     answer = ask(f"{node.admin_url}/api/topics/{LONELY}/download?follow=0", cookie=ada.cookie)
     assert (answer.status, answer.text) == (503, f"{sentence}\n")
     assert sentence in ada.post(f"/topics/{LONELY}/records", {"value": "x"}).text
-    assert f"Topic {LONELY} is deleted." in ada.act("topic-delete", topic=LONELY).text
+    assert f"Topic {LONELY} deleted." in ada.act("topic-delete", topic=LONELY).text
 
 
 def test_a_group_whose_coordinator_cannot_serve_is_not_called_missing(cluster: ClusterProcess) -> None:

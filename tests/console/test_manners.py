@@ -308,7 +308,7 @@ def test_an_address_that_names_no_key_says_so(filled: ServerProcess) -> None:
     for query in ("", "?hex=", "?hex=no"):
         answer = ask(f"{filled.admin_url}/keys/one{query}", accept="text/html")
         assert answer.status == 404
-        assert "This address names no key" in answer.text
+        assert "Invalid key address" in answer.text
 
 
 def test_a_page_that_is_not_there_says_so_and_leads_on(browser: Browser, filled: ServerProcess) -> None:
