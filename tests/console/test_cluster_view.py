@@ -490,8 +490,8 @@ def test_a_group_whose_coordinator_cannot_serve_is_not_called_missing(cluster: C
     """The last of this file: of the replicas of a shard one is left, and two have to be in sync."""
     cluster[2].kill()
     ada = visitor(cluster[1], ADA)
-    until(lambda: "shards are not served now" in ada.get("/groups").text)
+    until(lambda: "shards are unavailable" in ada.get("/groups").text)
     answers = [ada.get(f"/groups/{name}") for name in PROBES]
     assert {each.status for each in answers} <= {200, 503}
     assert any(each.status == 503 and "may be unavailable" in each.text for each in answers)
-    assert "shards are not served now" in ada.get("/").text
+    assert "shards are unavailable" in ada.get("/").text

@@ -183,7 +183,7 @@ def test_what_cannot_be_understood_is_told(node: ServerProcess) -> None:
         ("key-put", {"key": "", "value": "x"}, "missing key"),
         ("key-expire", {"hex": "zz"}, "invalid key"),
         ("user-set", {"user": "x", "password": "short"}, "8 characters"),
-        ("rule-add", {"principal": "x", "resource": "moon", "operation": "read"}, "one of"),
+        ("rule-add", {"principal": "x", "resource": "moon", "operation": "read"}, "invalid rule"),
         ("quota-set", {"append_bytes_per_second": "1"}, "name somebody"),
     ]
     for action, fields, words in wrong:
