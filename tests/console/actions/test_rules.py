@@ -184,7 +184,7 @@ def test_what_cannot_be_understood_is_told(node: ServerProcess) -> None:
         ("key-expire", {"hex": "zz"}, "invalid key"),
         ("user-set", {"user": "x", "password": "short"}, "8 characters"),
         ("rule-add", {"principal": "x", "resource": "moon", "operation": "read"}, "invalid rule"),
-        ("quota-set", {"append_bytes_per_second": "1"}, "name somebody"),
+        ("quota-set", {"append_bytes_per_second": "1"}, "missing target"),
     ]
     for action, fields, words in wrong:
         found = ada.act(action, **fields).text.replace("&#39;", "'")
