@@ -501,7 +501,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
         assert each["error"] in ("", "ELECTION_NOT_NEEDED")
     wait_until(lambda: all(each["leader"] == each["replicas"][0] for each in told()), "elected")
     assert "the preferred replica leads (ELECTION_NOT_NEEDED)" in braid.ok("cluster", "elect", "moved/0")
-    assert braid.ok("cluster", "reassign", "cancel") == "No partition is on the move.\n"
+    assert braid.ok("cluster", "reassign", "cancel") == "No partition is moving.\n"
     refused = braid("cluster", "reassign", "cancel", "moved/0")
     assert (
         refused.exit_code,

@@ -70,14 +70,14 @@ def opened(
 
 
 def confirm(page: Page, words: str, done: str) -> None:
-    """The question has these words; the answer to yes has those."""
+    """Expect the plan to contain `words`, confirm it, and expect the result to contain `done`."""
     expect(page.locator("#confirm-words")).to_contain_text(words)
-    page.get_by_role("button", name="Yes, do it").click()
+    page.get_by_role("button", name="Confirm").click()
     expect(page.locator("#acted.done")).to_contain_text(done)
 
 
 def close(page: Page) -> None:
-    """After what was done comes a page, or the same once more: what is looked at or typed next must not be the old one's."""
+    """Close the dialog and wait for the page that follows, so that the next step does not use the old page."""
     button = page.locator("#confirm").get_by_role("button", name="Close")
     if page.locator("#acted.done").count():
         with page.expect_navigation():

@@ -63,7 +63,7 @@ def test_with_a_token_nothing_is_served_without_it(guarded: ServerProcess) -> No
         assert ask(f"{url}{path}", Authorization=f"Bearer {TOKEN}").status == 200
     assert ask(f"{url}/api/spark/progress", "POST", body=PROGRESS, Content_Type="application/json").status == 401
     told = ask(f"{url}/metrics").json()["error"]
-    assert told == "sign in, or show the admin token: Authorization: Bearer …"
+    assert told == "sign in, or send the admin token: Authorization: Bearer …"
     assert ask(f"{url}/healthz").status == 200
     assert ask(f"{url}/static/app.js").status == 200
 
@@ -149,7 +149,7 @@ def test_a_form_needs_our_own_page_behind_it(node: ServerProcess) -> None:
     seal = asked.text.split('data-seal="')[1].partition('"')[0]
     assert visitor.post(path, fields, x_confirmed=seal, x_csrf_token="").status == 403
     assert "made-by-form" not in ask(f"{node.admin_url}/topics").text
-    assert "is created" in visitor.post(path, fields, x_confirmed=seal, origin=node.admin_url).text
+    assert " created." in visitor.post(path, fields, x_confirmed=seal, origin=node.admin_url).text
     until(lambda: "made-by-form" in ask(f"{node.admin_url}/topics").text)
 
 

@@ -46,7 +46,7 @@ def test_signing_in_with_a_token_and_out_again(browser: Browser, node: ServerPro
         page.get_by_label("Name").fill(OLGA)
         page.get_by_label("Password or token").fill("wrong")
         page.get_by_role("button", name="Sign in").click()
-        expect(page.locator("#said .fault")).to_have_text("The name or the password is wrong.")
+        expect(page.locator("#said .fault")).to_have_text("Wrong name or password.")
         page.get_by_label("Password or token").fill("olga-token")
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/groups")
@@ -69,7 +69,7 @@ def test_who_may_not_is_told_so_where_it_asked(browser: Browser, node: ServerPro
     with looking(browser, node, "/topics/not-for-vera", VERA) as page:
         page.locator("#change summary").click()
         page.get_by_role("button", name="Delete topic").click()
-        page.get_by_role("button", name="Yes, do it").click()
+        page.get_by_role("button", name="Confirm").click()
         expect(page.locator("#acted.fault")).to_be_visible()
     with connected(node) as client:
         assert "not-for-vera" in client.admin.list_topics()
@@ -86,12 +86,12 @@ def test_a_topic_is_created_with_settings(browser: Browser, node: ServerProcess)
         page.get_by_label("Settings").fill("retention.ms=86400000")
         page.locator("#create").get_by_role("button", name="Create topic").click()
         expect(page.locator("#confirm table")).to_contain_text("86400000")
-        confirm(page, "Create topic made-here with 3 partitions.", "Topic made-here is created.")
+        confirm(page, "Create topic made-here with 3 partitions.", "Topic made-here created.")
         close(page)
         page.wait_for_url("**/topics/made-here")
         page.locator("#settings-of-topic summary").click()
         row = page.locator('#settings-of-topic tr:has(code:text-is("retention.ms"))')
-        expect(row).to_contain_text("this topic")
+        expect(row.locator("td").nth(2)).to_have_text("topic")
         expect(page.locator("#settings-of-topic tr").filter(has_text="cleanup.policy")).to_contain_text("default")
 
 
@@ -101,7 +101,7 @@ def test_what_is_not_confirmed_is_not_done(browser: Browser, node: ServerProcess
         page.locator("#change summary").click()
         page.get_by_role("button", name="Delete topic").click()
         expect(page.locator("#confirm-words")).to_have_text(
-            "Delete topic kept with its 1 partition and all records, for good."
+            "Delete topic kept with its 1 partition and all records permanently."
         )
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.get_by_role("button", name="Cancel").click()
@@ -119,15 +119,15 @@ def test_a_setting_is_changed_and_put_back(browser: Browser, node: ServerProcess
     with looking(browser, node, "/topics/set", OLGA) as page:
         row = page.locator('#settings-of-topic tr:has(code:text-is("retention.ms"))')
         for reset, words, origin in (
-            (False, "to 60000;", "this topic"),
-            (True, "back to the node's default", "default"),
+            (False, "to 60000;", "topic"),
+            (True, "to the node's default", "default"),
         ):
             page.locator("#settings-of-topic summary").click()
             page.locator("#setting-form [name=setting]").select_option("retention.ms")
             page.locator("#setting-form [name=value]").fill("60000")
             page.locator("#setting-form [name=reset]").set_checked(reset)
             page.locator("#setting-form").get_by_role("button").click()
-            confirm(page, words, "is set")
+            confirm(page, words, " set.")
             close(page)
             expect(row).to_contain_text(origin)
 
@@ -138,11 +138,11 @@ def test_partitions_are_added(browser: Browser, node: ServerProcess) -> None:
         page.locator("#change summary").click()
         page.locator("#partitions-form [name=partitions]").fill("1")
         page.get_by_role("button", name="Add partitions").click()
-        expect(page.locator("#acted.fault")).to_contain_text("there can only be more")
+        expect(page.locator("#acted.fault")).to_contain_text("can only be increased")
         close(page)
         page.locator("#partitions-form [name=partitions]").fill("4")
         page.get_by_role("button", name="Add partitions").click()
-        confirm(page, "Add 3 partitions to topic grown", "has 4 partitions")
+        confirm(page, "Add 3 partitions to topic grown", "now has 4 partitions")
         close(page)
         expect(page.locator("#live tbody tr")).to_have_count(4)
 
@@ -154,7 +154,7 @@ def test_records_are_trimmed_after_a_look_at_how_many(browser: Browser, node: Se
         page.locator("#trim-form [name=offset]").fill("7")
         page.get_by_role("button", name="Trim").click()
         expect(page.locator("#confirm tbody td")).to_have_text(["0", "0", "7", "7"])
-        confirm(page, "before offset 7", "7 records of topic trimmed are deleted")
+        confirm(page, "before offset 7", "7 records of topic trimmed deleted")
     with connected(node) as client:
         assert client.admin.span("trimmed", 0).earliest == 7
 
@@ -165,7 +165,7 @@ def test_a_topic_is_deleted(browser: Browser, node: ServerProcess) -> None:
         page.locator("#change summary").click()
         page.get_by_role("button", name="Delete topic").click()
         expect(page.locator("#confirm tbody td")).to_have_text(["1", "3"])
-        confirm(page, "Delete topic gone", "Topic gone is deleted.")
+        confirm(page, "Delete topic gone", "Topic gone deleted.")
         close(page)
         page.wait_for_url("**/topics")
         expect(page.get_by_role("link", name="gone", exact=True)).to_have_count(0)
@@ -200,7 +200,11 @@ def test_offsets_are_reset_after_a_look_at_the_lag(browser: Browser, node: Serve
         page.locator("#reset-form [name=at]").fill("-5")
         page.get_by_role("button", name="Reset offsets").click()
         expect(page.locator("#confirm tbody td")).to_have_text(["0", "8", "3", "2", "7"])
-        confirm(page, "Let group resetting go on elsewhere in 1 partition of topic resettable", "goes on there")
+        confirm(
+            page,
+            "Reset the offsets of group resetting in 1 partition of topic resettable",
+            "Offsets of group resetting reset.",
+        )
     with connected(node) as client:
         assert client.admin.group_offsets("resetting") == {("resettable", 0): 3}
 
@@ -220,7 +224,7 @@ def test_a_group_goes_where_it_is_sent(node: ServerProcess, to: str, at: str, of
     topic = f"sent-{to}-{at}".strip("-")
     make_topic(node, topic, 10)
     make_group(node, topic, topic, 5)
-    assert "goes on there" in visitor(node, OLGA).act("group-reset", group=topic, topic=topic, to=to, at=at).text
+    assert "Offsets of group" in visitor(node, OLGA).act("group-reset", group=topic, topic=topic, to=to, at=at).text
     with connected(node) as client:
         assert client.admin.group_offsets(topic) == {(topic, 0): offset}
 
@@ -231,7 +235,7 @@ def test_a_group_is_deleted(browser: Browser, node: ServerProcess) -> None:
     with looking(browser, node, "/groups/leaving", OLGA) as page:
         page.locator("#change summary").click()
         page.get_by_role("button", name="Delete group").click()
-        confirm(page, "Delete group leaving and its 1 committed offset.", "Group leaving is deleted.")
+        confirm(page, "Delete group leaving and its 1 committed offset.", "Group leaving deleted.")
         close(page)
         page.wait_for_url("**/groups")
     with connected(node) as client:
@@ -250,15 +254,15 @@ def test_a_key_is_added_edited_expires_and_is_deleted(browser: Browser, node: Se
         page.locator("#add summary").click()
         page.locator("#key-form [name=key]").fill("colour")
         page.locator("#key-form [name=value]").fill("red")
-        page.get_by_role("button", name="Store").click()
-        confirm(page, "Add key colour, a string of 3 bytes.", "is stored")
+        page.get_by_role("button", name="Save").click()
+        confirm(page, "Add key colour, a string of 3 bytes.", " saved.")
         close(page)
         page.wait_for_url("**/keys/one?hex=636f6c6f7572")
         assert store.get("colour") == b"red"
         page.locator("#change summary").click()
         page.locator("#key-form [name=value]").fill("green")
-        page.get_by_role("button", name="Store").click()
-        confirm(page, "Replace key colour, a string of 5 bytes.", "is stored")
+        page.get_by_role("button", name="Save").click()
+        confirm(page, "Replace key colour, a string of 5 bytes.", " saved.")
         close(page)
         expect(page.locator("dd pre")).to_have_text("green")
         page.locator("#change summary").click()
@@ -266,11 +270,11 @@ def test_a_key_is_added_edited_expires_and_is_deleted(browser: Browser, node: Se
         page.get_by_role("button", name="Set expiry").click()
         confirm(page, "expire in 9,000 seconds", "Done")
         close(page)
-        expect(page.get_by_text("It expires in 2 h")).to_be_visible()
+        expect(page.get_by_text("Expires in 2 h")).to_be_visible()
         assert 0 < (store.ttl("colour") or 0) <= 9000
         page.locator("#change summary").click()
         page.get_by_role("button", name="Delete key").click()
-        confirm(page, "Delete key colour, for good.", "is deleted")
+        confirm(page, "Delete key colour permanently.", "Key colour deleted.")
         assert store.get("colour") is None
 
 
@@ -285,7 +289,7 @@ def test_a_schema_is_registered_and_one_that_does_not_fit_is_told_so(browser: Br
         page.get_by_label("Subject").fill("typed-value")
         page.get_by_label("Schema", exact=True).fill(json.dumps(record))
         page.get_by_role("button", name="Register schema").click()
-        confirm(page, "for subject typed-value, which is new.", "A schema of subject typed-value is registered.")
+        confirm(page, "for subject typed-value, a new subject.", "Schema of subject typed-value registered.")
         close(page)
         page.wait_for_url("**/schemas/typed-value")
         expect(page.locator("pre")).to_contain_text('"name": "n"')
@@ -305,8 +309,8 @@ def test_a_user_is_created_signs_in_and_is_deleted(browser: Browser, node: Serve
         expect(page.locator("#tokens .pill")).to_have_text(["ada", "nick", "olga", "vera"])
         page.locator("#user-form [name=user]").fill("ulla")
         page.locator("#user-form [name=password]").fill("ullas-password")
-        page.get_by_role("button", name="Create user or set password").click()
-        confirm(page, "Create user ulla.", "can sign in")
+        page.get_by_role("button", name="Create user or change password").click()
+        confirm(page, "Create user ulla.", "Password of user ulla set.")
         assert "ullas-password" not in page.content()
         close(page)
         expect(page.locator("#users tbody tr")).to_have_count(2)
@@ -314,7 +318,7 @@ def test_a_user_is_created_signs_in_and_is_deleted(browser: Browser, node: Serve
         assert "hx-redirect" in ulla.sign_in("ulla", "ullas-password").headers
         assert ask(f"{node.admin_url}/topics", cookie=ulla.cookie).status == 200
         page.get_by_role("button", name="Delete user ulla").first.click()
-        confirm(page, "Delete user ulla", "is deleted")
+        confirm(page, "Delete user ulla", "User ulla deleted.")
         close(page)
         expect(page.locator("#users tbody tr")).to_have_count(0)
     assert "hx-redirect" not in Visitor(node.admin_url).sign_in("ulla", "ullas-password").headers
@@ -334,13 +338,13 @@ def test_a_rule_is_added_holds_and_is_taken_back(browser: Browser, node: ServerP
         for name in ("operation", "resource"):
             page.locator(f"#rule-form [name={name}]").select_option(page_rule[name])
         page.get_by_role("button", name="Add rule").click()
-        confirm(page, "Add a rule: vera may alter topic ruled.", "The rule holds.")
+        confirm(page, "Add a rule: vera may alter topic ruled.", "Rule added.")
         close(page)
         row = page.locator("#rules tbody tr").filter(has_text="ruled")
         expect(row).to_have_count(1)
         assert 'class="done"' in vera.act("topic-setting", **setting).text
         row.get_by_role("button").click()
-        confirm(page, "Take back the rule that vera may alter topic ruled.", "The rule is gone.")
+        confirm(page, "Delete the rule: vera may alter topic ruled.", "Rule deleted.")
     assert 'class="fault"' in vera.act("topic-setting", **(setting | {"value": "2000000"})).text
 
 
@@ -349,12 +353,12 @@ def test_a_quota_is_set_and_removed(browser: Browser, node: ServerProcess) -> No
         page.locator("#quota-form [name=user]").fill("bulk")
         page.locator("#quota-form [name=append_bytes_per_second]").fill("1000000")
         page.get_by_role("button", name="Set quota").click()
-        confirm(page, "Limit user bulk.", "The quota holds.")
+        confirm(page, "Set the quota of user bulk.", "Quota set.")
         close(page)
         row = page.locator("#quotas tbody tr").filter(has_text="bulk")
         expect(row).to_have_count(1)
         row.get_by_role("button", name="Remove").click()
-        confirm(page, "Take back every rate that was set for user bulk", "The quota is gone.")
+        confirm(page, "Remove the quota of user bulk", "Quota removed.")
         close(page)
         expect(row).to_have_count(0)
 
@@ -372,11 +376,11 @@ def test_two_browsers_at_once(browser: Browser, node: ServerProcess) -> None:
             page.locator("#change summary").click()
             page.get_by_role("button", name="Delete topic").click()
             expect(page.locator("#confirm-words")).to_contain_text("Delete topic contested")
-        one.get_by_role("button", name="Yes, do it").click()
+        one.get_by_role("button", name="Confirm").click()
         expect(one.locator("#acted.done")).to_be_visible()
-        other.get_by_role("button", name="Yes, do it").click()
+        other.get_by_role("button", name="Confirm").click()
         expect(other.locator("#acted.fault")).to_contain_text("contested")
     said = re.findall(r"braidlog\.audit: (Delete topic contested.*)", node.errors())
     assert [re.sub(r" from .*", "", line) for line in said] == [
-        "Delete topic contested with its 1 partition and all records, for good. Done: by 'olga'"
+        "Delete topic contested with its 1 partition and all records permanently. Done: by 'olga'"
     ]

@@ -88,13 +88,13 @@ def test_the_tail_moves_while_a_producer_runs(browser: Browser, filled: ServerPr
         standing = rows.first.inner_text()
         expect(page.locator("#tail-state")).to_have_text(re.compile("[1-9][0-9]* waiting"))
         assert rows.first.inner_text() == standing
-        page.get_by_role("button", name="Go on").click()
+        page.get_by_role("button", name="Resume").click()
         expect(rows.first).not_to_have_text(standing)
 
 
 def test_a_node_that_is_alone_says_so_and_how_to_get_three(browser: Browser, filled: ServerProcess) -> None:
     with opened(browser, f"{filled.admin_url}/cluster") as page:
-        expect(page.locator("#alone")).to_contain_text("There is one node; braid dev --nodes 3 starts three")
+        expect(page.locator("#alone")).to_contain_text("Single node. braid dev --nodes 3 starts three")
         expect(page.locator("#nodes")).to_have_count(0)
         expect(page.locator("#events li").filter(has_text="topic orders is created")).to_have_count(1)
 
@@ -272,12 +272,12 @@ def test_the_wire_of_a_connection_is_decoded(browser: Browser, filled: ServerPro
             thread = threading.Thread(target=talk)
             thread.start()
             try:
-                expect(rows.filter(has_text="answer").first).to_be_visible()
+                expect(rows.filter(has_text="response").first).to_be_visible()
             finally:
                 done.set()
                 thread.join()
             page.get_by_role("button", name="Pause").click()  # no row comes before the first any more
-            asked = rows.filter(has_text="ask").first
+            asked = rows.filter(has_text="request").first
             asked.locator(".line").click()
             fields = asked.locator("pre").inner_text()
             page.get_by_role("button", name="Show hex").click()
@@ -318,7 +318,7 @@ def test_a_page_finds_the_node_that_comes_after_one_that_was_killed(browser: Bro
             rows = page.locator("#records > li")
             expect(rows).to_have_count(1)
             node.kill()
-            expect(page.locator("#tail-state")).to_contain_text("trying again")
+            expect(page.locator("#tail-state")).to_contain_text("retrying")
             node.restart()
             with braidlog.connect(kafka(node)) as client:
                 client.producer().send_and_wait("again", b"after")
@@ -335,7 +335,7 @@ def test_a_page_says_that_the_node_does_not_answer_any_more(browser: Browser, tm
         expect(live.locator(".pill")).to_have_text("ready")
         expect(page.locator("#stale")).to_be_hidden()
         node.kill()
-        expect(page.locator("#stale")).to_contain_text("the node does not answer: no connection. Trying again.")
+        expect(page.locator("#stale")).to_contain_text("The node does not answer: no connection. Retrying.")
         expect(live).to_have_css("filter", "grayscale(1)")
         node.restart()
         expect(page.locator("#stale")).to_be_hidden()
@@ -355,7 +355,7 @@ def test_a_poll_that_fails_is_told_with_its_reason_until_one_succeeds(browser: B
                 route.fallback()
 
         page.route("**/*", refuse)
-        expect(page.locator("#stale")).to_contain_text("the node did not answer in 5 s. Trying again.")
+        expect(page.locator("#stale")).to_contain_text("the node did not answer in 5 s. Retrying.")
         expect(live).to_have_css("filter", "grayscale(1)")
         page.unroute("**/*")
         expect(page.locator("#stale")).to_be_hidden()
@@ -424,5 +424,5 @@ def test_light_and_dark(browser: Browser, filled: ServerProcess) -> None:
 def test_a_topic_that_is_a_table_says_how_far_that_is(filled: ServerProcess) -> None:
     with braidlog.connect(kafka(filled)) as client:
         client.admin.create_topic("tabled", settings={"braidlog.table": "json"})
-    words = 'id="table">json, 0 rows in 0 files, 0 B; 0 records of this node not in it yet.'
+    words = 'id="table">json, 0 rows in 0 files, 0 B; 0 records of this node not committed yet.'
     until(lambda: words in ask(f"{filled.admin_url}/topics/tabled").text)

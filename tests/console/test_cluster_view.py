@@ -184,7 +184,11 @@ def test_shards_that_no_coordinator_serves_are_counted() -> None:
     own = msgspec.structs.replace(report(groups=["a"]), shards=(5, 16), warnings={"clock": "late"})
     other = msgspec.structs.replace(own, shards=(11, 16))
     assert merged(own, {2: other}).warnings == {"clock": "late"}
-    assert merged(own, {2: NodeError("gone")}).warnings["coordinators"].startswith("11 of 16 shards are not served now")
+    assert (
+        merged(own, {2: NodeError("gone")})
+        .warnings["coordinators"]
+        .startswith("11 of 16 coordinator shards are unavailable")
+    )
 
 
 def test_dead_nodes_and_weak_partitions_are_told_and_the_node_is_ready() -> None:
@@ -244,9 +248,9 @@ def change_a_topic(visit: Visit) -> None:
     page, node, tag = visit.page, visit.node, visit.tag
     visit.show("/topics")
     page.locator("#create summary").click()
-    do(page, "#create form", "Create topic", "is created", topic=f"made-{tag}", partitions="3")
+    do(page, "#create form", "Create topic", " created.", topic=f"made-{tag}", partitions="3")
     page.locator("#change summary").click()
-    do(page, "#partitions-form", "Add 3 partitions", "has 6 partitions", partitions="6")
+    do(page, "#partitions-form", "Add 3 partitions", "now has 6 partitions", partitions="6")
     expect(page.locator("#live tbody tr")).to_have_count(6)
     with connected(node) as client:
         for at in range(6):
@@ -254,9 +258,9 @@ def change_a_topic(visit: Visit) -> None:
     page.locator("#change summary").click()
     do(page, "#trim-form", "Delete the records", "6 records")
     page.locator("#settings-of-topic summary").click()
-    do(page, "#setting-form", "to 60000", "is set", setting="retention.ms", value="60000")
+    do(page, "#setting-form", "to 60000", " set.", setting="retention.ms", value="60000")
     page.locator("#change summary").click()
-    do(page, "#delete-form", "Delete topic", "is deleted")
+    do(page, "#delete-form", "Delete topic", " deleted.")
 
 
 def change_groups(visit: Visit) -> None:
@@ -272,10 +276,10 @@ def change_groups(visit: Visit) -> None:
         expect(page.locator("#live tbody tr")).to_have_count(PARTITIONS)
         expect(page.locator("#lag-records")).to_have_text(re.compile(r"\d"))
         page.locator("#change summary").click()
-        do(page, "#reset-form", "Let group", "goes on there", to="latest")
+        do(page, "#reset-form", "Reset the offsets of group", "Offsets of group", to="latest")
         expect(page.locator("#lag-records")).to_have_text("0")
         page.locator("#change summary").click()
-        do(page, "#delete-form", "Delete group", "is deleted")
+        do(page, "#delete-form", "Delete group", " deleted.")
 
 
 def change_transactions(visit: Visit) -> None:
@@ -293,7 +297,7 @@ def change_transactions(visit: Visit) -> None:
             visit.show("/transactions?topic=orders")
             expect(page.locator("#producers tbody tr").filter(has_text=re.compile("\\d"))).not_to_have_count(0)
             page.get_by_role("link", name=name, exact=True).click()
-            do(page, "#abort-form", "Abort the transaction", "is aborted")
+            do(page, "#abort-form", "Abort the transaction", " aborted.")
 
 
 def change_keys(visit: Visit) -> None:
@@ -301,21 +305,30 @@ def change_keys(visit: Visit) -> None:
     visit.show("/keys")
     expect(page.get_by_role("link", name="made", exact=True)).to_be_visible()
     page.locator("#add summary").click()
-    do(page, "#key-form", "Add key", "is stored", key=f"key-{tag}", value="red")
+    do(page, "#key-form", "Add key", " saved.", key=f"key-{tag}", value="red")
     expect(page.locator("dd pre")).to_have_text("red")
     page.locator("#change summary").click()
     do(page, "#expire-form", "expire in 9,000 seconds", "Done", ttl="9000")
     page.locator("#change summary").click()
-    do(page, "#delete-form", "Delete key", "is deleted")
+    do(page, "#delete-form", "Delete key", " deleted.")
 
 
 def change_access(visit: Visit) -> None:
     page, tag = visit.page, visit.tag
     visit.show("/access")
-    do(page, "#user-form", "Create user", "can sign in", user=f"user-{tag}", password="long enough")
-    do(page, "#rule-form", "Add a rule", "holds", principal=f"user-{tag}", name=tag, operation="read", resource="topic")
-    do(page, "#quota-form", "Limit user", "holds", user=f"user-{tag}", append_bytes_per_second="1000000")
-    for part, done in (("quotas", "gone"), ("rules", "gone"), ("users", "deleted")):
+    do(page, "#user-form", "Create user", "Password of user", user=f"user-{tag}", password="long enough")
+    do(
+        page,
+        "#rule-form",
+        "Add a rule",
+        "Rule added",
+        principal=f"user-{tag}",
+        name=tag,
+        operation="read",
+        resource="topic",
+    )
+    do(page, "#quota-form", "Set the quota of user", "Quota set", user=f"user-{tag}", append_bytes_per_second="1000000")
+    for part, done in (("quotas", "removed"), ("rules", "deleted"), ("users", "deleted")):
         page.locator(f"#{part} tr").filter(has_text=f"user-{tag}").get_by_role("button").first.click()
         confirm(page, f"user-{tag}", done)
         close(page)
@@ -325,7 +338,7 @@ def register_a_schema(visit: Visit) -> None:
     page, tag = visit.page, visit.tag
     visit.show("/schemas")
     page.locator("#register summary").click()
-    do(page, "#register form", "Register a schema", "is registered", subject=f"{tag}-value", schema=SCHEMA)
+    do(page, "#register form", "Register a schema", " registered.", subject=f"{tag}-value", schema=SCHEMA)
     expect(page.locator("pre").first).to_contain_text('"name": "n"')
 
 
@@ -478,15 +491,15 @@ def sees_no_leader(browser: Browser, node: ServerProcess) -> None:
     answer = ask(f"{node.admin_url}/api/topics/{LONELY}/download?follow=0", cookie=ada.cookie)
     assert (answer.status, answer.text) == (503, f"{sentence}\n")
     assert sentence in ada.post(f"/topics/{LONELY}/records", {"value": "x"}).text
-    assert f"Topic {LONELY} is deleted." in ada.act("topic-delete", topic=LONELY).text
+    assert f"Topic {LONELY} deleted." in ada.act("topic-delete", topic=LONELY).text
 
 
 def test_a_group_whose_coordinator_cannot_serve_is_not_called_missing(cluster: ClusterProcess) -> None:
     """The last of this file: of the replicas of a shard one is left, and two have to be in sync."""
     cluster[2].kill()
     ada = visitor(cluster[1], ADA)
-    until(lambda: "shards are not served now" in ada.get("/groups").text)
+    until(lambda: "shards are unavailable" in ada.get("/groups").text)
     answers = [ada.get(f"/groups/{name}") for name in PROBES]
     assert {each.status for each in answers} <= {200, 503}
     assert any(each.status == 503 and "may be unavailable" in each.text for each in answers)
-    assert "shards are not served now" in ada.get("/").text
+    assert "shards are unavailable" in ada.get("/").text

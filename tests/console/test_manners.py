@@ -98,7 +98,7 @@ def test_topics_are_filtered_by_name(browser: Browser, filled: ServerProcess) ->
         expect(page.locator("#live tbody td:first-child")).to_have_text(["payments"])
         page.get_by_label("Contains").fill("nothing")
         page.get_by_label("Contains").press("Enter")
-        expect(page.locator("#live")).to_contain_text("No topic is shown")
+        expect(page.locator("#live")).to_contain_text("No matching topics")
 
 
 def test_internal_topics_are_hidden_until_they_are_asked_for(filled: ServerProcess) -> None:
@@ -145,7 +145,7 @@ def test_records_are_filtered_by_an_expression_with_progress(browser: Browser, f
         expect(page.locator("#tail-scanned")).to_contain_text("scanned 3")
         page.locator("[name=filter]").fill("value.total >")
         page.locator("[name=filter]").press("Enter")
-        expect(page.locator("#records .fault")).to_contain_text("The filter is not understood: a value")
+        expect(page.locator("#records .fault")).to_contain_text("Invalid filter: expected a value")
 
 
 def test_records_of_a_range(browser: Browser, filled: ServerProcess) -> None:
@@ -212,7 +212,7 @@ def test_a_filter_is_saved_and_forgotten(browser: Browser, filled: ServerProcess
         page.goto(f"{filled.admin_url}/topics/clicks")
         expect(page.locator("#saved-filters option")).to_have_attribute("value", "value.total > 40")
         page.locator("[name=filter]").fill("value.total > 40")
-        page.get_by_role("button", name="Forget filter").click()
+        page.get_by_role("button", name="Delete filter").click()
         expect(page.locator("#saved-filters option")).to_have_count(0)
 
 
@@ -241,7 +241,7 @@ def test_a_transaction_is_described_and_aborted(browser: Browser, filled: Server
         expect(page.locator("#transaction .pill")).to_have_text("Ongoing")
         page.get_by_role("button", name="Abort transaction").click()
         expect(page.locator("#confirm-words")).to_contain_text("Abort the transaction of billing-1 in 2 partitions")
-        page.get_by_role("button", name="Yes, do it").click()
+        page.get_by_role("button", name="Confirm").click()
         expect(page.locator("#acted.done")).to_be_visible()
         page.locator("#confirm").get_by_role("button", name="Close").click()
         expect(page.locator("#transaction .pill")).not_to_have_text("Ongoing")
@@ -254,7 +254,7 @@ def test_producers_of_a_topic_are_listed(browser: Browser, filled: ServerProcess
         try:
             with producer.transaction(), opened(browser, f"{filled.admin_url}/topics/produced") as page:
                 page.get_by_role("link", name="producers").click()
-                expect(page.locator("#live")).to_contain_text("Topic produced remembers no producer")
+                expect(page.locator("#live")).to_contain_text("Topic produced has no active producers")
                 producer.send("produced", b"x", partition=1)
                 producer.flush()
                 cells = page.locator("#producers tbody td")
@@ -308,16 +308,16 @@ def test_an_address_that_names_no_key_says_so(filled: ServerProcess) -> None:
     for query in ("", "?hex=", "?hex=no"):
         answer = ask(f"{filled.admin_url}/keys/one{query}", accept="text/html")
         assert answer.status == 404
-        assert "This address names no key" in answer.text
+        assert "Invalid key address" in answer.text
 
 
 def test_a_page_that_is_not_there_says_so_and_leads_on(browser: Browser, filled: ServerProcess) -> None:
     with opened(browser, f"{filled.admin_url}/nowhere", forgiven="404") as page:
         expect(page.get_by_role("heading", name="Not found")).to_be_visible()
-        expect(page.locator("main")).to_contain_text("There is no page /nowhere.")
+        expect(page.locator("main")).to_contain_text("Page not found: /nowhere.")
         page.locator("main").get_by_role("link", name="Overview").click()
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
-    assert ask(f"{filled.admin_url}/nowhere").text == "there is nothing at this address\n"
+    assert ask(f"{filled.admin_url}/nowhere").text == "not found\n"
 
 
 # -- for everyone --------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_a_topic_is_created_by_keyboard_alone(browser: Browser, filled: ServerPr
         page.keyboard.press("Shift+Tab")
         expect(page.get_by_role("button", name="Cancel")).not_to_be_focused()
         page.keyboard.press("Enter")
-        expect(page.locator("#acted.done")).to_contain_text("by-keyboard is created")
+        expect(page.locator("#acted.done")).to_contain_text("by-keyboard created")
         page.keyboard.press("Enter")
         page.wait_for_url("**/topics/by-keyboard")
     with braidlog.connect(kafka(filled)) as client:

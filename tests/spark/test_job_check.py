@@ -157,7 +157,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert (done.exit_code, json.loads(done.output)) == (0, [])
     job.write_text("spark.read.(", encoding="utf-8")
     done = CliRunner().invoke(main, ["spark", "check", str(job)])
-    assert "cannot be read as Python" in done.output
+    assert "is not valid Python" in done.output
 
 
 @pytest.mark.parametrize("text", ["", "spark.read.options(**settings).load()", "x.option(name, 1)"])

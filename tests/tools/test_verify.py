@@ -253,7 +253,7 @@ def test_no_folder_and_no_braidlog_folder_are_refused() -> None:
 
 
 def test_unknown_topic_is_refused_with_a_hint(disk: SimulatedDisk) -> None:
-    with pytest.raises(BrokerError, match=f"there are: {TOPIC}"):
+    with pytest.raises(BrokerError, match=f"topics: {TOPIC}"):
         verify(disk, DATA, "clack")
 
 

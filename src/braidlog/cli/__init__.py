@@ -1,17 +1,17 @@
-"""The command `braid`: arguments in, sentences and exit codes out.
+"""The command `braid`: its commands, exit codes and error output.
 
-Knows: names of commands and where each lives; which error is which exit code. Refuses to know: what any command does.
-Invariant: `braid --help` imports click and nothing else of weight; an error a person can act on is one line, never a traceback.
+Maps each command name to the module that implements it, and each error to an exit code.
+`braid --help` imports only click. An error that the operator can act on is one line, never a traceback.
 
 | exit code | meaning                                                          |
 |-----------|------------------------------------------------------------------|
-| 0         | done; or: sound                                                  |
-| 1         | the answer is no: damage was found, not ready, not as expected   |
+| 0         | success; or: no damage found                                     |
+| 1         | negative result: damage found, not ready, unexpected answer      |
 | 2         | wrong usage                                                      |
-| 3         | refused: no such topic or folder, not allowed, in use            |
-| 4         | the disk or the data is broken                                   |
-| 5         | no server was reached, or it gave no answer                      |
-| 6         | it may be well: it did not answer in time (`braid health`)       |
+| 3         | refused: no such topic or folder, not authorized, in use         |
+| 4         | disk failure or corrupt data                                     |
+| 5         | no server reachable, or no answer                                |
+| 6         | no answer in time; the node may be healthy (`braid health`)      |
 | 130       | interrupted                                                      |
 """
 
@@ -31,11 +31,11 @@ HELP_WIDTH_MAX = 100
 EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas"), "spark,lake") | dict.fromkeys(
     ("deltalake", "obstore", "pyiceberg"), "lake"
 )
-"""Packages that a plain install lacks, and the extra that has each."""
+"""Optional packages, and the extra that installs each."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands by name and one sentence, and imports one only to run it."""
+    """Command group that imports a command only when it runs."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]], **attrs: Any) -> None:  # noqa: ANN401 - click's own
         super().__init__(*args, **attrs)
@@ -55,9 +55,9 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, and what was perhaps meant."""
+        """Resolve a command; suggest similar names for an unknown one."""
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
-            from difflib import get_close_matches  # noqa: PLC0415 - for who has mistyped
+            from difflib import get_close_matches  # noqa: PLC0415 - only for unknown commands
 
             near = get_close_matches(args[0], self.list_commands(ctx), 3)
             meant = f" Did you mean {' or '.join(near)}?" if near else ""
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """From the table too: a person who presses Tab waits for it."""
+        """Complete from the table, without importing commands: completion has to be fast."""
         named = [
             CompletionItem(name, help=sentence)
             for name, (_, sentence) in self._lazy.items()
@@ -74,13 +74,13 @@ class LazyGroup(click.Group):
         return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
-        """As click does it, but from the table: asking each command for its sentence would import them all."""
+        """List commands from the table: click's own way would import all of them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, sentence) for name, (_, sentence) in self._lazy.items()])
 
 
 class Program(LazyGroup):
-    """The outermost group: its commands in sections; where an error becomes a line and an exit code."""
+    """Top-level group: lists commands in sections and turns errors into one line and an exit code."""
 
     def __init__(self, *args: Any, sections: dict[str, dict[str, tuple[str, str]]], **attrs: Any) -> None:  # noqa: ANN401 - click's own
         lazy = {name: command for section in sections.values() for name, command in section.items()}
@@ -88,7 +88,7 @@ class Program(LazyGroup):
         self.sections = sections
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
-        """By what a person wants to do; the sentences of all sections begin in one column."""
+        """List commands by section, with all descriptions aligned in one column."""
         width = max(map(len, self._lazy))
         for title, commands in self.sections.items():
             with formatter.section(title):
@@ -116,7 +116,7 @@ class Program(LazyGroup):
             say(f"{package} is not installed: pip install 'braidlog[{EXTRAS[package]}]'")
             ctx.exit(REFUSED)
         except BrokenPipeError:
-            # Who reads has enough (`| head`): no error. What is still to be flushed at exit must not find the pipe again.
+            # The reader closed the pipe (`| head`): no error. The flush at exit must not write to the pipe again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(OK)
         except (KeyboardInterrupt, click.Abort):
@@ -125,23 +125,23 @@ class Program(LazyGroup):
 
 
 def _spoken(error: "ClientError") -> str:
-    """With what to do next, where only the command line knows it."""
+    """Return the error's message, with the command or option that resolves it."""
     from braidlog.client.errors import Refusal, RefusedError, SignInError  # noqa: PLC0415 - not for --help
 
     words = str(error)
     if isinstance(error, SignInError):
-        words += "; check who was named and the file of its token, or make a new token: `braid user token`"
+        words += "; check --principal and --token-file, or create a new token: `braid user token`"
     not_allowed = isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED
     return f"not allowed: {words}" if not_allowed and not words.startswith(Refusal.NOT_ALLOWED.value.text) else words
 
 
 def say(sentence: str) -> None:
-    """One line on stderr."""
+    """Print one line on stderr."""
     click.echo(f"braid: {sentence}", err=True)
 
 
 def end(code: int, sentence: str = "") -> NoReturn:
-    """Leave with this exit code, and say why unless it was said."""
+    """Exit with `code`; print `sentence` on stderr if there is one."""
     if sentence:
         say(sentence)
     sys.exit(code)
@@ -163,13 +163,13 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
     cls=Program,
     sections={
         "Run a node": {
-            "dev": ("braidlog.cli.node.serve:dev", "Run a node on this machine and say how to reach it."),
-            "serve": ("braidlog.cli.node.serve:serve", "Run a node: one port per protocol."),
+            "dev": ("braidlog.cli.node.serve:dev", "Run a local node for development."),
+            "serve": ("braidlog.cli.node.serve:serve", "Run a node."),
             "config": (
                 "braidlog.cli.node.serve:config",
-                "Settings of a node: show each with its origin, check a file, write one.",
+                "Show, check and create settings of a node.",
             ),
-            "health": ("braidlog.cli.node.health:health", "Ask a node whether it is ready."),
+            "health": ("braidlog.cli.node.health:health", "Check whether a node is ready."),
             "doctor": ("braidlog.cli.node.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
             "generate": (
                 "braidlog.cli.generate:generate",
@@ -177,56 +177,56 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
             ),
         },
         "Topics and records": {
-            "topic": ("braidlog.cli.topic:topic", "Make, list, describe, change, trim and delete topics."),
-            "produce": ("braidlog.cli.records.produce:produce", "Write records: lines, files, JSON, bytes."),
-            "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
-            "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
-            "schema": ("braidlog.cli.schema:schema", "Schemas of records: list, get, register, check, delete."),
-            "table": ("braidlog.cli.table:table", "Topics that are tables: how far each has come."),
-            "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
+            "topic": ("braidlog.cli.topic:topic", "List, create, describe, alter, trim and delete topics."),
+            "produce": ("braidlog.cli.records.produce:produce", "Write records to a topic."),
+            "consume": ("braidlog.cli.records.consume:consume", "Print the existing records of topics."),
+            "tail": ("braidlog.cli.records.consume:tail", "Print new records of topics as they arrive."),
+            "schema": ("braidlog.cli.schema:schema", "List, get, register, check and delete schemas."),
+            "table": ("braidlog.cli.table:table", "Show the status of topics that are tables."),
+            "demo": ("braidlog.cli.demo:demo", "Generate sample events."),
         },
         "Groups and transactions": {
-            "group": ("braidlog.cli.group:group", "Consumer groups: list, lag, reset offsets, delete."),
-            "txn": ("braidlog.cli.txn:txn", "Transactions: list, describe and abort them."),
+            "group": ("braidlog.cli.group:group", "List, describe, reset and delete consumer groups."),
+            "txn": ("braidlog.cli.txn:txn", "List, describe and abort transactions."),
         },
         "Keys and values": {
-            "kv": ("braidlog.cli.kv:kv", "The key-value store: get, set, count, lists, hashes, watch."),
+            "kv": ("braidlog.cli.kv:kv", "Read, write and watch keys of the key-value store."),
         },
         "Users and access": {
-            "user": ("braidlog.cli.user:user", "Users with passwords: create, list and delete them; make tokens."),
-            "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
-            "acl": ("braidlog.cli.acl:acl", "The same as `rule`: allow, deny, list and remove."),
+            "user": ("braidlog.cli.user:user", "List, create and delete users; create tokens."),
+            "rule": ("braidlog.cli.rule:rule", "List, add and delete access rules."),
+            "acl": ("braidlog.cli.acl:acl", "List, add and remove access rules in Kafka's words."),
             "quota": (
                 "braidlog.cli.quota:quota",
-                "Limits on the rate of users, clients and addresses: set, list, remove.",
+                "List, set and remove quotas of users, clients and addresses.",
             ),
         },
         "Cluster": {
-            "cluster": ("braidlog.cli.cluster:cluster", "Nodes, who leads which partition, what is missing."),
-            "node": ("braidlog.cli.node.describe:node", "Version, memory, ports, folders and health of each node."),
+            "cluster": ("braidlog.cli.cluster:cluster", "Show and change nodes, leaders and replicas."),
+            "node": ("braidlog.cli.node.describe:node", "Describe nodes: version, memory, ports, data and health."),
         },
-        "Data folder and back-up": {
-            "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, repair it."),
-            "backup": ("braidlog.cli.backup:backup", "Back a node up while it runs; list, verify and prune back-ups."),
-            "restore": ("braidlog.cli.backup.restore:restore", "Make a data folder from a back-up."),
+        "Data folder and backup": {
+            "log": ("braidlog.cli.log:log", "Inspect, verify and repair a data folder."),
+            "backup": ("braidlog.cli.backup:backup", "Create, list, verify and prune backups of a node."),
+            "restore": ("braidlog.cli.backup.restore:restore", "Restore a data folder from a backup."),
         },
         "Spark": {
-            "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
+            "spark": ("braidlog.cli.spark:spark", "Run Spark with braidlog's formats."),
             "pipeline": (
                 "braidlog.cli.pipeline:pipeline",
-                "Turn a topic into tables, topics and keys with a Spark job.",
+                "Run Spark pipelines from a topic to tables, topics and keys.",
             ),
         },
         "Measure and debug": {
-            "bench": ("braidlog.cli.node.bench:bench", "A quick measurement of a running node."),
-            "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
-            "support": ("braidlog.cli.support:support", "Collect what a helper needs to see: one archive, no secrets."),
+            "bench": ("braidlog.cli.node.bench:bench", "Measure write and read throughput of a running node."),
+            "wire": ("braidlog.cli.wire:wire", "Send, record, decode and fuzz protocol messages."),
+            "support": ("braidlog.cli.support:support", "Collect diagnostics."),
         },
         "This command line": {
-            "profile": ("braidlog.cli.profile:profile", "Keep servers under names: create, use, list, delete."),
+            "profile": ("braidlog.cli.profile:profile", "Create, use, list and delete server profiles."),
             "completion": (
                 "braidlog.cli.completion:completion",
-                "Print a script that completes commands in your shell.",
+                "Print a shell completion script.",
             ),
         },
     },
@@ -234,17 +234,17 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
     epilog="""\b
 Example:
   braid dev                              a node on this machine
-  braid demo clicks --rate 10            events, ten a second
-  braid tail clicks                      every event as it comes
-  braid log verify ./braid-data          is every byte what was written?
+  braid demo clicks --rate 10            ten events per second
+  braid tail clicks                      every event as it arrives
+  braid log verify ./braid-data          check every byte of a data folder
 
 \b
 Exit codes:
-  0  done        1  the answer is no: damage found     2  wrong usage
-  3  refused     4  the disk or the data is broken     130  interrupted
-                 5  no server, or no answer          6  no answer in time (health)
+  0  success     1  negative result: damage found      2  wrong usage
+  3  refused     4  disk failure or corrupt data       130  interrupted
+  5  no server   6  no answer in time (health)
 
-Colours follow NO_COLOR; progress and hints are shown on a terminal only.
+NO_COLOR disables colours; progress and hints appear on a terminal only.
 """,
 )
 @click.option(
@@ -256,9 +256,8 @@ Colours follow NO_COLOR; progress and hints are shown on a terminal only.
     help="Show version, kernel and Python, and exit.",
 )
 def main() -> None:
-    """braidlog: a commit log that installs with pip. Records go in at the end of a topic, get a number that never
-    changes, and are kept as they were written.
+    """Run and operate braidlog, a distributed commit log with six wire protocols.
 
-    A node (`braid dev`, `braid serve`) keeps it in a folder and speaks six protocols; the commands here talk to a node, found by
-    --server or BRAID_SERVER. A Python program can also open the folder itself, with `braidlog.Log("data")`.
+    A node (`braid dev`, `braid serve`) stores topics in a data folder. The other commands connect to the node that
+    --server or BRAID_SERVER names. A Python program can also open the folder itself, with `braidlog.Log("data")`.
     """

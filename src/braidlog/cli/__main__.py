@@ -1,4 +1,4 @@
-"""`python -m braidlog.cli`: the same as `braid`."""
+"""Run `braid` as `python -m braidlog.cli`."""
 
 from braidlog.cli import main
 

@@ -1,7 +1,4 @@
-"""`braid completion`: what a shell needs to complete these commands.
-
-Knows: the shells that click knows. Refuses to know: the commands; they are looked up when Tab is pressed.
-"""
+"""`braid completion`: prints a completion script, which looks commands up when Tab is pressed."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -19,11 +16,11 @@ _HOW = {
 @click.argument("shell", type=click.Choice(sorted(_HOW)))
 @QUIET
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete commands and options of braid."""
+    """Print the completion script for SHELL."""
     found = get_completion_class(shell)
     assert found is not None
     root = click.get_current_context().find_root().command
     made = found(root, {}, "braid", "_BRAID_COMPLETE")
-    # Not by source(): that starts a bash to look at its version, and every bash of the last ten years will do.
+    # Not by source(): it starts a bash to check its version; every bash of the last ten years is new enough.
     click.echo(made.source_template % made.source_vars())
     hint(_HOW[shell])

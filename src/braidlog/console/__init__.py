@@ -1,24 +1,24 @@
-"""The web console and the admin port: what a node does, for people and for their monitoring.
+"""The web console, the admin port and the schema registry.
 
-Knows: HTTP, and the node as a client does. Refuses to know: the inside of a server. Runs in a process of its own, started by
-`braid serve` and `braid dev`; it ends when its node does.
+Runs in its own process, started by `braid serve` and `braid dev`, and ends when its node ends. It uses the node as a client
+does. Does not handle: the internals of a server.
 
 | file | what |
 |---|---|
 | `__main__.py` | the process: its two sockets, and when it ends |
-| `node_client.py` | questions to the node over the private socket, snapshots, rates |
-| `listener_clients.py` | topics and keys, as an ordinary client reads and writes them, in the name of who has signed in |
-| `access_control.py` | who is let in: Host, token, cookie, roles, forms of our own pages only |
-| `actions/` | what changes the node: planned, confirmed, done, told to its log |
-| `grafana.json` | a Grafana dashboard over the metrics of `model/reporting/metrics.py`, as Grafana exports it |
-| `history.py` `table_sorting.py` | the last hour, for plots; which rows of a table, in which order |
+| `node.py` | requests to the node over the private socket, snapshots, rates |
+| `clients.py` | clients for topics and keys, with the identity of the signed-in user |
+| `guard.py` | access: Host, token, cookie, roles, CSRF protection |
+| `actions/` | changes to the node: planned, confirmed, done, logged |
+| `grafana.json` | a Grafana dashboard over the metrics of `model/metrics.py`, as Grafana exports it |
+| `history.py` `listing.py` | samples of the last hour for plots; filter and order of tables |
 | `health.py` | `/healthz` and `/readyz`, with reasons |
-| `record_tail.py` `record_filter.py` | records of a topic, as they come, for people: never faster than they read; which of them |
-| `record_values.py` | values by the schemas that they name |
-| `wire_messages.py` | messages of one connection, decoded as they come by |
-| `spark_queries.py` `spark_pipelines.py` | the last report of each Spark query; what those of a pipeline add up to |
-| `rendering.py` | templates, and how figures look |
-| `pages.py` `forms.py` `form_fields.py` `server_sent_events.py` | pages; what they send; what they are sent as it happens |
-| `schema_registry.py` `access.py` `routes.py` | the schema registry: its log, who may ask, its addresses |
-| `app.py` | the table of addresses |
+| `tailing.py` `record_filter.py` | live records of a topic at a bounded rate; record filters |
+| `record_values.py` | values decoded by their schemas |
+| `wire_messages.py` | live decoded messages of one connection |
+| `spark_queries.py` `spark_pipelines.py` | the last report of each Spark query; the totals of each pipeline |
+| `rendering.py` | templates and number formats |
+| `pages.py` `forms.py` `fields.py` `feeds.py` | pages; forms; form fields; server-sent events |
+| `registry.py` `registry_access.py` `registry_routes.py` | the schema registry: its log, access, routes |
+| `app.py` | the table of routes |
 """

@@ -1,7 +1,6 @@
-"""`python -m braidlog.console CHANNEL PORT [REGISTRY]`: the process, with sockets that its node made. Not for people.
+"""`python -m braidlog.console CHANNEL PORT [REGISTRY]`: the console process, started by its node with open sockets.
 
-Knows: which sockets, and when to end. Refuses to know: anything that is served. Invariant: when the node is gone, by whatever
-death, its end of the channel reads an end of file, and this process ends within moments.
+When the node ends for any reason, the channel reads end of file, and this process ends.
 """
 
 import asyncio
@@ -21,7 +20,7 @@ from braidlog.model.reporting.node_report import LINE_BYTES_MAX
 
 GOODBYE_SECONDS_MAX: Final = 1
 NICENESS: Final = 5
-"""People wait more patiently than producers: where cores are few, the node comes first."""
+"""Niceness of the process: on few cores the node takes precedence over the console."""
 
 
 async def serve(channel: socket.socket, *ports: socket.socket) -> None:

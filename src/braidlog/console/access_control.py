@@ -1,15 +1,14 @@
-"""Who is let in, and what a browser may do with what it gets.
+"""Access control of the admin port: Host, Origin, tokens, cookies, and security headers of every response.
 
-Knows: Host, Origin, tokens, cookies, the headers of every answer. Refuses to know: pages.
-Invariants: a page of somebody else's can neither read nor change anything here:
-- a Host that is no address, not localhost and not configured is refused (a name of theirs may point to us: DNS rebinding);
-- whatever changes something needs our own Origin, and a form's secret that only our pages have;
-- with a token configured, or where everyone has to sign in, nothing but /healthz, /readyz and the way in is served to
-  strangers; a wrong token is answered late, one at a time;
-- who has signed in sees pages if the node's rules let it view everything, and what is for administrators if they say so; what it
-  does is judged by the node, as at any other door (`listener_clients.py`);
-- where the console is read only, nothing that would change something gets any further than here;
-- no answer runs a script that is not a file of ours, or may be framed.
+Pages of other sites can neither read nor change anything:
+- A Host that is not an address, localhost or configured is refused (DNS rebinding).
+- A request that changes something needs our own Origin, and the form secret of our pages.
+- If a token is configured or sign-in is required, unauthenticated clients reach only /healthz, /readyz and sign-in.
+  Answers to wrong tokens are delayed, one at a time.
+- A signed-in user sees pages if the node's rules let the user view everything, and admin pages if the rules allow it.
+  The node authorizes the user's changes, as on any other listener (`clients.py`).
+- A read-only console refuses all changes here.
+- Responses run only our own scripts, and cannot be framed.
 """
 
 import asyncio
@@ -33,19 +32,19 @@ from braidlog.model.clock import Clock
 from braidlog.model.reporting.node_report import Roles
 
 NOBODY: Final = ""
-"""In place of a principal: somebody who has not signed in."""
+"""Principal of a session without sign-in."""
 SESSIONS: Final = ("/login", "/logout")
 ADMINISTRATORS: Final = ("/settings", "/connections", "/api/connections", "/access")
-"""What is under these is shown to administrators."""
+"""Paths that only administrators see."""
 HEALTH: Final = frozenset({"/health", "/healthz", "/readyz"})
 OPEN: Final = HEALTH | {"/login"}
 ALWAYS: Final = HEALTH | {"/metrics"}
-"""Answered however many other requests are under way: what looks after the node must not mistake a crowd for its death."""
+"""Paths exempt from the limit of concurrent requests, so that health checks do not fail under load."""
 REQUESTS_MAX: Final = 256
 STATIC: Final = "/static/"
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 JSON_POSTS: Final = frozenset({"/api/spark/progress"})
-"""Sent by programs: no form, no secret of one. A browser of somebody else's page cannot send JSON here without asking first."""
+"""JSON endpoints without a form secret; browsers cannot send JSON across sites without a preflight request."""
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 SESSION_SECONDS: Final = 12 * 3600
 PAUSE_SECONDS: Final = 0.3
@@ -65,7 +64,7 @@ _HEADERS: Final = {
 
 
 class Keys:
-    """The admin token's hash, and the secret that signs what we give to browsers."""
+    """The admin token's hash, and the secret that signs cookies and seals."""
 
     def __init__(self, token_hash: str, secret: str) -> None:
         self._token_hash = bytes.fromhex(token_hash)
@@ -80,7 +79,7 @@ class Keys:
         return hmac.compare_digest(hashlib.sha256(token.encode()).digest(), self._token_hash)
 
     async def proves(self, token: str) -> bool:
-        """Whether it is the token. Wrong ones are heard one after the other, each after a pause: guessing takes for ever."""
+        """Return whether `token` is the admin token. Wrong tokens are answered one at a time, each after a delay."""
         if self.fits(token):
             return True
         async with self._trying:
@@ -91,10 +90,10 @@ class Keys:
         return hmac.digest(self._secret, f"{purpose}:{text}".encode(), "sha256").hex()
 
     def seal(self, session: "Session", text: str) -> str:
-        """What a browser shows again of what it was asked, to say yes to that and to nothing else."""
+        """Return the signature with which a browser confirms exactly this text."""
         return self._sign("seal", f"{session.form_secret}:{text}")
 
-    # -- sessions: id.who-it-is.until.signature --------------------------------------------------------------
+    # -- sessions: id.principal.expiry.signature -------------------------------------------------------------
 
     def new_session(self, now: float, principal: str = NOBODY) -> str:
         text = f"{secrets.token_hex(16)}.{principal.encode().hex()}.{int(now) + SESSION_SECONDS}"
@@ -111,7 +110,7 @@ class Keys:
 
 
 class Session:
-    """A browser that was here before."""
+    """Session of a browser, read from its cookie."""
 
     def __init__(self, form_secret: str, principal: str) -> None:
         self.form_secret = form_secret
@@ -122,12 +121,12 @@ _STRANGER: Final = Session("", NOBODY)
 
 
 class Guard:
-    """Stands before the app."""
+    """ASGI middleware in front of the app."""
 
     app: ASGIApp
-    """What it stands before: set when that is made, for its pages need the guard."""
+    """The app; set after construction, since its pages need the guard."""
     refusal: Callable[[Request, str], Response]
-    """A page that says why somebody may not see another; set with `app`."""
+    """Renders the page for a denied request; set with `app`."""
 
     def __init__(self, keys: Keys, node: Node, port: int, clock: Clock) -> None:
         welcome = node.welcome
@@ -139,7 +138,7 @@ class Guard:
         self.needs_sign_in = welcome.sign_in or keys.is_required
         self._is_tls = bool(welcome.tls_cert)
         self._has_pages = welcome.has_pages
-        # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
+        # Browsers share cookies between all ports of a host: two nodes on one machine need different cookie names.
         self.cookie = f"braid_console_{port}"
         self._clock = clock
         self._under_way = 0
@@ -160,7 +159,9 @@ class Guard:
 
         counted = scope["path"] not in ALWAYS
         if counted and self._under_way >= REQUESTS_MAX:
-            busy = PlainTextResponse(f"{REQUESTS_MAX} requests are under way; ask again\n", 503, {"retry-after": "1"})
+            busy = PlainTextResponse(
+                f"limit of {REQUESTS_MAX} concurrent requests reached; retry\n", 503, {"retry-after": "1"}
+            )
             await busy(scope, receive, with_headers)
             return
         self._under_way += counted
@@ -171,14 +172,14 @@ class Guard:
             self._under_way -= counted
 
     async def _refuse(self, scope: Scope) -> Response | None:
-        """None if it may go on."""
+        """Return the refusal of a request; None if it is allowed."""
         asked = HTTPConnection(scope)
         headers, path = asked.headers, scope["path"]
         size = headers.get("content-length", "0")
         if scope["method"] not in SAFE and (
             not size.isdigit() or int(size) > BODY_BYTES_MAX or "transfer-encoding" in headers
         ):
-            return PlainTextResponse(f"a request has at most {BODY_BYTES_MAX} bytes", 413)
+            return PlainTextResponse(f"request body exceeds {BODY_BYTES_MAX} bytes", 413)
         session = self._keys.read_session(asked.cookies.get(self.cookie, ""), self._seconds())
         scope["session"] = session
         has_token = await self._shows_token(headers)
@@ -192,7 +193,7 @@ class Guard:
             except NodeError as error:
                 return PlainTextResponse(f"{error}\n", 503)
         if not has_token and path not in HEALTH and not self._is_our_host(headers.get("host", "")):
-            return PlainTextResponse("this host name is not ours; name it in admin.hosts\n", 421)
+            return PlainTextResponse("unknown host name; add it to admin.hosts\n", 421)
         if scope["method"] not in SAFE and (why := self._forged(scope, headers, session, has_token=has_token)):
             return PlainTextResponse(f"{why}\n", 403)
         if is_open:
@@ -205,16 +206,16 @@ class Guard:
         return await self._node.roles(principal)
 
     def _not_allowed(self, scope: Scope, path: str) -> Response | None:
-        """What somebody who is known may not see, or do; None if it may go on."""
+        """Return the refusal of an authenticated request; None if it is allowed."""
         roles: Roles = scope["roles"]
         who, why = scope["principal"], ""
         if not roles.view and path not in SESSIONS:
             why = (
-                f"{who} may not view this console: a rule has to allow describe of all topics and groups "
-                "(and the user or token has to be there still)"
+                f"{who} may not view this console: add a rule that allows describe of all topics and groups "
+                "(and check that the user or token still exists)"
             )
         elif path.startswith(ADMINISTRATORS) and not roles.administer:
-            why = f"{who} may not see this: it is for administrators (a rule that allows cluster)"
+            why = f"{who} may not view this page: it requires a rule that allows cluster"
         elif self.read_only and scope["method"] not in SAFE and path not in (*JSON_POSTS, *SESSIONS):
             why = "this console is read only (admin.read_only)"
         if not why:
@@ -222,7 +223,7 @@ class Guard:
         return self.refusal(Request(scope), why) if self._is_page(scope) else PlainTextResponse(f"{why}\n", 403)
 
     def _is_page(self, scope: Scope) -> bool:
-        """Whether a person looks at what is answered."""
+        """Return whether the response is a page for a browser."""
         return self._has_pages and is_page(Request(scope))
 
     async def _shows_token(self, headers: Headers) -> bool:
@@ -233,29 +234,27 @@ class Guard:
         return is_our_host(host, self._hosts)
 
     def _forged(self, scope: Scope, headers: Headers, session: Session | None, *, has_token: bool) -> str:
-        """Why a request that would change something is not one of our own pages'; "" if it is."""
+        """Return why a changing request does not come from our pages; "" if it does."""
         origin = headers.get("origin")
         if origin is not None and urlsplit(origin).netloc != headers.get("host", ""):
-            return "another site's page may change nothing here"
+            return "cross-site request refused"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return "another site's page may change nothing here"
+            return "cross-site request refused"
         if has_token:
             return ""
         if scope["path"] in JSON_POSTS:
             kind = headers.get("content-type", "").partition(";")[0].strip()
-            return "" if kind == "application/json" else "this takes application/json"
+            return "" if kind == "application/json" else "send application/json"
         shown = headers.get(FORM_HEADER, "")
         if session is None or not hmac.compare_digest(shown.encode(), session.form_secret.encode()):
-            return "the form is too old, or not ours; load the page again"
+            return "the form has expired or is invalid; reload the page"
         return ""
 
     def _way_in(self, scope: Scope) -> Response:
         if self._is_page(scope):
             return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
-        ways = ["sign in"] * self._has_pages + ["show the admin token: Authorization: Bearer …"] * self.has_token
-        said = (
-            ", or ".join(ways) or "nobody can be let in: set admin.token, for there is no page to sign in (admin.pages)"
-        )
+        ways = ["sign in"] * self._has_pages + ["send the admin token: Authorization: Bearer …"] * self.has_token
+        said = ", or ".join(ways) or "no way to authenticate: set admin.token, or enable the sign-in page (admin.pages)"
         return JSONResponse({"error": said}, 401, {"WWW-Authenticate": "Bearer"})
 
     def _seconds(self) -> float:
@@ -264,7 +263,7 @@ class Guard:
     # -- for the pages ---------------------------------------------------------------------------------------
 
     def greet(self, request: Request) -> tuple[str, str | None]:
-        """The form's secret for a page, and the cookie to set if this browser has none yet."""
+        """Return the form secret of a page, and the cookie to set if the browser has none."""
         session: Session | None = request.scope["session"]
         if session is not None:
             return session.form_secret, None
@@ -274,7 +273,7 @@ class Guard:
         return made.form_secret, cookie
 
     async def enter(self, principal: str, secret: str, address: str) -> str | None:
-        """The cookie of someone who knows the admin token, or proves to be a principal of the node; None of anybody else."""
+        """Return a session cookie for the admin token or the credentials of a principal; None if they are wrong."""
         if not principal:
             known = self._keys.is_required and await self._keys.proves(secret)
             return self._keys.new_session(self._seconds(), CONSOLE) if known else None
@@ -287,7 +286,7 @@ class Guard:
         return self._keys.is_required
 
     def seal(self, request: Request, text: str) -> str:
-        """What says yes to exactly this, in this browser. The guard has let it in: it has a session, or the token."""
+        """Return the seal of `text` for this browser, which has a session or the token."""
         session: Session | None = request.scope["session"]
         return self._keys.seal(session or _STRANGER, text)
 
@@ -307,7 +306,7 @@ class Guard:
 
 
 def is_page(request: Request) -> bool:
-    """Whether a browser asks for a whole page, and shows whatever it gets."""
+    """Return whether a browser requests a complete page."""
     headers = request.headers
     return request.method in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers
 
@@ -320,12 +319,12 @@ def is_our_host(host: str, names: frozenset[str]) -> bool:
         ipaddress.ip_address(name)
     except ValueError:
         return False
-    return True  # an address cannot be made to point elsewhere
+    return True  # an address cannot be rebound
 
 
 def is_ours(next_page: str) -> bool:
-    """Whether a page to go on to after the way in is one of this console: a path, and no other host's.
+    """Return whether the page after sign-in is a path of this console.
 
-    Browsers read `\\` as `/` and drop tabs and line ends before they look: of those a path of ours has none.
+    Browsers read `\\` as `/` and ignore tabs and line ends, so paths that contain them are refused.
     """
     return re.fullmatch(r"/(?!/)[!-\[\]-~]*", next_page) is not None

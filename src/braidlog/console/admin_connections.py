@@ -1,8 +1,7 @@
-"""The admin port's connections: a request that never ends is not waited for, and a crowd of them keeps nobody out.
+"""Connections of the admin port, with limits against slow and numerous clients.
 
-Knows: how far a request has come, and how long it may take to. Refuses to know: what is asked.
-Invariant: at most `CONNECTIONS_MAX` are open. Where one more comes, the oldest of those that have not sent a whole request goes
-for it: an operator's `/healthz` is asked in one piece and answered at once, whoever else sits on the port.
+At most `CONNECTIONS_MAX` connections are open. A new connection beyond that closes the oldest one without a complete
+request, so that an operator's `/healthz` is always answered.
 """
 
 import asyncio
@@ -13,15 +12,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 CONNECTIONS_MAX: Final = 320
 REQUEST_SECONDS_MAX: Final = 20.0
-"""From the first byte to the last, or from the connection to the first request's last."""
+"""Time for a request from its first byte, or from the connection for the first request."""
 PIPELINED_BYTES_MAX: Final = 64 * 1024
-"""Of requests behind one that is being answered."""
+"""Limit of requests buffered while one is being answered."""
 
 _UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
 
 
 class AdminConnection(H11Protocol):
-    """uvicorn's, with an end to its patience."""
+    """uvicorn's connection, with timeouts."""
 
     seconds_max = REQUEST_SECONDS_MAX
     connections_max = CONNECTIONS_MAX
@@ -30,7 +29,7 @@ class AdminConnection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request, or the rest of one, is still to come."""
+        """Return whether the connection waits for a request or the rest of one."""
         return self.conn.their_state in _UNFINISHED
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,7 +50,7 @@ class AdminConnection(H11Protocol):
         super().data_received(data)
         self._look()
         if self.flow.read_paused and self.conn.their_state is h11.DONE:
-            # uvicorn stops reading behind a request that it answers; then no loop reports that the client is gone.
+            # uvicorn stops reading while it answers a request; then the loop does not report a disconnect.
             if len(self.conn.trailing_data[0]) > PIPELINED_BYTES_MAX:
                 self.give_up()
             else:

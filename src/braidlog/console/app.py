@@ -1,7 +1,4 @@
-"""The table of addresses.
-
-Knows: which path is answered by whom. Refuses to know: how. Every row that is a page is also in the search (`pages.py`).
-"""
+"""The table of routes. Pages are also listed in the search (`pages.py`)."""
 
 import asyncio
 import gzip
@@ -45,7 +42,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(node: Node, port: int, registry_port: int = 0) -> ASGIApp:
-    """What is served on the admin port, and on that of the schema registry."""
+    """Return the application for the admin port and the schema registry's port."""
     registry = Registry(node)
     admin = _make_admin(node, registry, port)
     keys = Keys(node.welcome.token_hash, node.welcome.secret)
@@ -73,7 +70,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     page = _Page(renderer, node)
     machine_routes = [
         Route("/healthz", machines.healthz),
-        Route("/health", machines.healthz),  # as Cursus's broker calls it
+        Route("/health", machines.healthz),  # the path in Cursus's broker
         Route("/readyz", machines.readyz),
         Route("/metrics", machines.scrape),
         Route("/api/topics", machines.topics),
@@ -105,7 +102,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/login", forms.login, methods=["POST"]),
         Route("/logout", forms.logout, methods=["POST"]),
         Route("/actions/{action}", actions.act, methods=["POST"]),
-        # -- what they load and are sent
+        # -- assets and feeds
         Route("/static/{name}", assets.serve),
         Route("/api/rates", feeds.rates),
         Route("/api/topics/{topic}/tail", feeds.tail),
@@ -125,10 +122,10 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         await clients.close()
 
     async def not_found(request: Request, _: Exception) -> Response:
-        """A page for people; for programs one line."""
+        """Answer browsers with a page, other clients with one line."""
         if welcome.has_pages and is_page(request) and "session" in request.scope:
             return await page(pages.not_found)(request)
-        return PlainTextResponse("there is nothing at this address\n", 404)
+        return PlainTextResponse("not found\n", 404)
 
     routes = machine_routes + (page_routes if welcome.has_pages else [])
     guard.refusal = lambda request, why: renderer.explain(request, "Not allowed", f"{why}.", 403)
@@ -137,7 +134,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
 
 
 class _Machines:
-    """What programs ask."""
+    """Endpoints for programs."""
 
     def __init__(self, node: Node, doctor: Doctor, spark_queries: SparkQueries, clock: SystemClock) -> None:
         self._node = node
@@ -179,7 +176,7 @@ class _Machines:
 
 
 class _Page:
-    """Pages that are packed for the way, or say that the node does not answer."""
+    """Compresses pages; answers with an error page if the node does not answer."""
 
     def __init__(self, renderer: Renderer, node: Node) -> None:
         self._renderer = renderer
@@ -197,13 +194,11 @@ class _Page:
         except asyncio.CancelledError:
             if not self._node.gone.is_set():
                 raise
-            return PlainTextResponse("the node is gone\n", 503)
+            return PlainTextResponse("the node has stopped\n", 503)
         except (NodeError, ClientError, RegistryError, TooManyReaders) as error:
-            if not is_page(
-                request
-            ):  # the part of a page that is asked for again and again: the page says that it is old
+            if not is_page(request):  # a polled part of a page: the page reports that it is stale
                 return PlainTextResponse(f"{error}\n", status_of(error))
-            return self._renderer.explain(request, "This page cannot be shown now", f"{error}", status_of(error))
+            return self._renderer.explain(request, "Page unavailable", f"{error}", status_of(error))
         is_whole = not isinstance(response, StreamingResponse)
         if is_whole and "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
             response.body = gzip.compress(bytes(response.body), 5)
@@ -213,14 +208,14 @@ class _Page:
 
 
 def _seconds(request: Request) -> float:
-    """How long who asks waits for the answer: `?within_ms=`; by default, and at most, as long as a node is waited for."""
+    """Return the client's timeout from `?within_ms=`; the default and maximum is the timeout for the node."""
     wanted = request.query_params.get("within_ms", "")
     is_number = wanted.isascii() and wanted.isdecimal() and len(wanted) < _DIGITS_MAX
     return min(int(wanted) / 1000, ANSWER_SECONDS_MAX) if is_number else ANSWER_SECONDS_MAX
 
 
 def _without_reasons(health: Health) -> Health:
-    """What who has no token hears: that something is wrong, not what."""
+    """Remove the reasons, for clients without the admin token."""
     return Health(health.status, [Check(check.name, check.ok) for check in health.checks])
 
 

@@ -1,7 +1,7 @@
-"""Files that pages load: kept in memory, compressed once.
+"""Static files of pages, kept compressed in memory.
 
-Knows: the folder `static/`. Refuses to know: pages. Invariants: nothing outside of the folder is served; everything is of this
-package, nothing comes from another host. A file's address holds a part of its hash, so that a browser may keep it for ever.
+Only files of the folder `static/` are served, and none comes from another host. A file's address contains a part of its
+hash, so that browsers can cache it without limit.
 """
 
 import gzip
@@ -35,13 +35,13 @@ class Assets:
                 self._known[found.name] = Asset(data, gzip.compress(data, 9, mtime=0), kind, stamp)
 
     def address(self, name: str) -> str:
-        """Where a page finds it. A name that is not there is a mistake of ours."""
+        """Return the address of a file. Raises `KeyError` for an unknown name, which is a bug."""
         return f"/static/{name}?{self._known[name].stamp}"
 
     async def serve(self, request: Request) -> Response:
         asset = self._known.get(request.path_params["name"])
         if asset is None:
-            return PlainTextResponse("there is no such file", 404)
+            return PlainTextResponse("file not found", 404)
         headers = {
             "cache-control": _FOR_EVER if request.url.query == asset.stamp else _BRIEFLY,
             "vary": "accept-encoding",

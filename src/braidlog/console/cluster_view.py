@@ -1,7 +1,4 @@
-"""One cluster from what its nodes report: each partition as its leader has it, groups of all coordinators.
-
-Knows: which report counts where several nodes report a partition. Does not know: how nodes are asked.
-"""
+"""Merge the reports of nodes into one view: each partition as its leader reports it, groups of all coordinators."""
 
 from collections.abc import Mapping
 
@@ -11,16 +8,16 @@ from braidlog.model.reporting.node_report import FENCED, LagReport, NodeLog, Par
 
 Place = tuple[str, int]
 COORDINATORS = "coordinators"
-"""The warning that some coordinators do not serve."""
+"""Key of the warning that some coordinators are unavailable."""
 
 
 def others_of(own: Snapshot) -> list[int]:
-    """The other nodes that are alive."""
+    """Return the other nodes that are alive."""
     return [each.node for each in own.cluster.nodes if each.node != own.cluster.own and each.state != FENCED]
 
 
 def merged(own: Snapshot, others: Mapping[int, NodeLog | Exception]) -> Snapshot:
-    """The snapshot of a node with partitions, groups and lags of the whole cluster. `others`: reports, or why there is none."""
+    """Return the snapshot of a node with partitions, groups and lags of the cluster. `others`: reports, or errors."""
     if own.cluster.is_alone:
         return own
     reports: list[NodeLog] = [own, *(each for each in others.values() if isinstance(each, NodeLog))]
@@ -32,7 +29,9 @@ def merged(own: Snapshot, others: Mapping[int, NodeLog | Exception]) -> Snapshot
             partitions[place] = each
     lags = {(each.group, each.topic, each.partition): each for report in reports for each in report.lags}
     served, shards = sum(each.shards[0] for each in reports), min(each.shards[1] for each in reports)
-    missing = f"{shards - served} of {shards} shards are not served now; their groups and transactions are missing here"
+    missing = (
+        f"{shards - served} of {shards} coordinator shards are unavailable; their groups and transactions are missing"
+    )
     return replace(
         own,
         partitions=[partitions[place] for place in sorted(partitions)],
@@ -44,7 +43,7 @@ def merged(own: Snapshot, others: Mapping[int, NodeLog | Exception]) -> Snapshot
 
 
 def _leaderless(own: Snapshot) -> list[PartitionReport]:
-    """Partitions that no node may report, because those that hold them are away."""
+    """Return the partitions that no node reports, because their replicas are offline."""
     return [
         PartitionReport(each.topic, each.partition, fault=_why(each.replicas), is_offline=True)
         for each in own.cluster.weak
@@ -58,7 +57,7 @@ def _why(replicas: tuple[int, ...]) -> str:
 
 
 def _with_end(lag: LagReport, partition: PartitionReport | None) -> LagReport:
-    """As far behind as the leader's end says: the coordinator may hold no replica."""
+    """Compute lag from the leader's log end offset, since the coordinator may hold no replica."""
     if partition is None or partition.is_offline:
         return lag
     end = partition.high_watermark

@@ -1,8 +1,4 @@
-"""What people send that is no action on the node: who they are, and records.
-
-Knows: the fields of forms. Refuses to know: how pages look; whether the form is ours (the guard has looked); actions, which are
-confirmed (`actions/`). Invariant: a form that cannot be understood changes nothing, and is told why.
-"""
+"""Forms that need no confirmation: sign-in, sign-out and producing records. An invalid form changes nothing."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +14,7 @@ UNKNOWN_ADDRESS = "unknown"
 
 
 class Forms:
-    """One for this process."""
+    """The forms of this process."""
 
     def __init__(self, clients: ClientsOf, guard: Guard, renderer: Renderer) -> None:
         self._clients = clients
@@ -36,7 +32,7 @@ class Forms:
         except NodeError as error:
             return self._said(error)
         if cookie is None:
-            wrong = "The name or the password is wrong." if principal else "This is not the token."
+            wrong = "Wrong name or password." if principal else "Wrong admin token."
             return self._renderer.fragment("said.html", 403, ok=False, text=wrong)
         wanted = fields.get("next", "/")
         response = self._renderer.fragment("said.html", ok=True, text="Signed in.")
@@ -67,10 +63,10 @@ class Forms:
         )
 
     def _said(self, error: Exception) -> Response:
-        """Told where the form stands: htmx shows answers that are not errors of HTTP."""
-        return self._renderer.fragment("said.html", ok=False, text=str(error) or "It took too long.")
+        """Show a message below the form; htmx ignores responses with an error status."""
+        return self._renderer.fragment("said.html", ok=False, text=str(error) or "Timed out.")
 
 
 def address_of(request: Request) -> str:
-    """Where the browser is."""
+    """Return the address of the browser."""
     return UNKNOWN_ADDRESS if request.client is None else request.client.host

@@ -1,8 +1,7 @@
-"""Clients for topics and keys, over listeners of the node that only its console may use: one for each who has signed in.
+"""Clients for topics and keys, one for each signed-in user, over private listeners of the node.
 
-Knows: the client. Refuses to know: HTTP, how records are shown, who may do what: the node judges every request by its principal.
-Invariants: nothing is connected before somebody looks; every wait has an end; fetches of different readers do not hold each other
-up, and no more than `READERS_MAX` read at a time, whoever they are.
+The node authorizes every request by its principal. Clients connect at their first request, and every wait has a
+timeout. Fetches of different readers do not block each other; at most `READERS_MAX` read at a time.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ from braidlog.model.actor import listener_token
 from braidlog.model.record import Header
 
 Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
-"""Records of a topic, a partition, from an offset on, of about so many bytes: those that are there."""
+"""fetch(topic, partition, offset, bytes) → the existing records from the offset, of about this size."""
 
 READERS_MAX: Final = 32
 PRINCIPALS_MAX: Final = 32
@@ -39,20 +38,20 @@ _STATUSES: Final = {Refusal.TOPIC_NOT_FOUND: 404, Refusal.OFFSET_OUT_OF_RANGE: 4
 
 
 class TooManyReaders(Exception):  # noqa: N818 - what it says
-    """All places are taken."""
+    """The limit of readers is reached."""
 
 
 def status_of(error: Exception) -> int:
-    """Of an answer that says the error."""
+    """Return the HTTP status of an error."""
     return _STATUSES.get(error.reason, 503) if isinstance(error, RefusedError) else 503
 
 
 class Clients:
-    """What one principal asks the node."""
+    """The clients of one principal."""
 
     def __init__(self, topics_url: str, keys_url: str, schemas: Registering, slots: set[int]) -> None:
         seconds: dict[str, Any] = dict.fromkeys(("request_timeout", "connect_timeout", "retry_timeout"), SECONDS_MAX)
-        # The node waits as long for another one, and then says which: its answer is waited for.
+        # The node waits this long for another node, and then names it: wait longer than the node.
         self._policy = Policy(**seconds | {"request_timeout": SECONDS_MAX + RELAY_SECONDS})
         self._driver = make_driver(parse_url(topics_url), self._policy)
         self._producer = Producer(self._driver, self._policy, ProducerOptions(delivery_timeout=SECONDS_MAX))
@@ -72,11 +71,9 @@ class Clients:
 
     @contextlib.asynccontextmanager
     async def reader(self) -> AsyncIterator[Fetch]:
-        """A place to read from, for as long as somebody looks."""
+        """Yield a fetch function; holds one of the reader slots."""
         if not self._slots:
-            raise TooManyReaders(
-                f"the console has its limit of {READERS_MAX} readers; close a page that follows a topic"
-            )
+            raise TooManyReaders(f"console limit of {READERS_MAX} readers reached; close a page that follows a topic")
         slot = self._slots.pop()
         try:
             yield partial(self._fetch, slot)
@@ -88,14 +85,14 @@ class Clients:
         return await retry(self._policy, lambda: self._driver.fetch(wanted))
 
     async def one(self, topic: str, partition: int, offset: int) -> ConsumedRecord | None:
-        """The record at an offset; None if there is none."""
+        """Return the record at an offset; None if it does not exist."""
         async with self.reader() as fetch:
             fetched = await fetch(topic, partition, offset, 1)
         found = next(iter(fetched.records), None)
         return found if found is not None and found.offset == offset else None
 
     async def time_of(self, topic: str, partition: int, offset: int) -> int | None:
-        """The time of the first record at or after an offset, remembered: what is in a log does not change."""
+        """Return the time of the first record at or after an offset; cached, since records do not change."""
         place = (topic, partition, offset)
         if place not in self._times:
             async with self.reader() as fetch:
@@ -119,7 +116,7 @@ class Clients:
 
 
 class ClientsOf:
-    """The clients of this process by principal, made when somebody first asks. Of many, those that asked last stay."""
+    """The clients of this process by principal, created at their first request; the least recently used are closed."""
 
     def __init__(self, node: Node, registry: Registry) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""The node, as its console knows it: questions over a private socket, the last snapshots, rates between them.
+"""Connection of the console to its node: requests over a private socket, recent snapshots, rates.
 
 Knows: `model/reporting/node_report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is
 asked for a snapshot at most once a second; every question ends, with an answer, a refusal or a deadline; an answer
@@ -36,9 +36,9 @@ T = TypeVar("T")
 
 ANSWER_SECONDS_MAX: Final = 5.0
 SCHEMA_SECONDS_MAX: Final = 30.0
-"""Of what waits for replicas, for a leader that is elected, for a password that was wrong."""
+"""Timeout of requests that wait for replicas, an election or the delay of a wrong password."""
 COMPARE_SECONDS_MAX: Final = 60.0
-"""Longer than a comparison may wait for its turn and take."""
+"""Timeout of schema comparisons, longer than their queueing and computation limits."""
 SIGN_IN_SECONDS_MAX: Final = 60.0
 ROLES_SECONDS: Final = 1.0
 ROLES_MAX: Final = 1_000
@@ -53,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NodeError(Exception):
-    """The node does not answer, or says no; `reason` as the node names it, "" if it did not say."""
+    """The node does not answer, or refuses; `reason` as the node names it, or ""."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -61,15 +61,15 @@ class NodeError(Exception):
 
 
 class SlowNodeError(NodeError):
-    """The node did not answer in time: nothing else is known of it."""
+    """The node did not answer in time; its state is unknown."""
 
 
 Watched = WatchedPiece | NodeError | None
-"""What a connection said; that it cannot be watched; that the node is gone."""
+"""A piece of a connection; or that the connection cannot be watched; or that the node has stopped."""
 
 
 class Snapshots:
-    """Snapshots of one kind: at most one a second, however many ask; the last ones are kept."""
+    """Snapshots of one kind, at most one a second for all callers; keeps the last ones."""
 
     def __init__(self, take: Callable[[], Awaitable[Snapshot]]) -> None:
         self._take = take
@@ -77,7 +77,7 @@ class Snapshots:
         self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
 
     async def now(self) -> Snapshot:
-        """The newest, at most a second old. Callers that come while a snapshot is on its way share it."""
+        """Return a snapshot that is at most a second old. Concurrent callers share one request."""
         now = asyncio.get_running_loop().time()
         if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
             return self._taken[-1][1]
@@ -87,7 +87,7 @@ class Snapshots:
         return await asyncio.shield(self._asking)
 
     async def later(self, than: Snapshot) -> Snapshot:
-        """A snapshot that was taken after this one: for who looks for something that was made a moment ago."""
+        """Return a snapshot taken after `than`, to find something that was just created."""
         found = await self.now()
         while found.taken_ms <= than.taken_ms:
             await asyncio.sleep(FRESH_SECONDS / 4)
@@ -102,10 +102,10 @@ class Snapshots:
     def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
         self._asking = None
         if not asking.cancelled():
-            asking.exception()  # callers have got it
+            asking.exception()  # callers have received it
 
     def earlier(self) -> Snapshot | None:
-        """A snapshot of some seconds before the last one, to compare with."""
+        """Return a snapshot some seconds older than the last one, to compute rates."""
         if len(self._taken) < 2:
             return None
         last = self._taken[-1][1].taken_ms
@@ -114,25 +114,25 @@ class Snapshots:
 
 
 class Node:
-    """One for this process. `run` it as long as the process lives: it returns when the node is gone."""
+    """The node of this process. `run` returns when the node has stopped."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, welcome: Welcome) -> None:
         self._reader = reader
         self._writer = writer
         self.welcome = welcome
         self.gone = asyncio.Event()
-        """Set when the node has ended: nothing will come any more."""
+        """Set when the node has stopped."""
         self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._watched: dict[int, asyncio.Queue[Watched]] = {}
         self._roles: dict[str, tuple[float, Roles]] = {}
         self._own = Snapshots(self._take)
         self.cluster = Snapshots(self._take_all)
-        """This node, with partitions, groups and lags of all nodes that answer."""
+        """Snapshots of this node with partitions, groups and lags of all nodes that answer."""
 
     @classmethod
     async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node | None":
-        """None if the node was gone before it had said anything."""
+        """Read the welcome; None if the node stopped before it sent one."""
         line = await reader.readline()
         return cls(reader, writer, _welcomes.decode(line)) if line.endswith(b"\n") else None
 
@@ -143,7 +143,7 @@ class Node:
         self.gone.set()
         for future in self._asked.values():
             if not future.done():
-                future.set_exception(NodeError("the node is gone"))
+                future.set_exception(NodeError("the node has stopped"))
         for queue in self._watched.values():
             _offer(queue, None)
 
@@ -165,7 +165,7 @@ class Node:
 
     async def _ask(self, kind: type[T], *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> T:  # noqa: ANN401
         if self.gone.is_set():
-            raise NodeError("the node is gone")
+            raise NodeError("the node has stopped")
         number = next(self._ids)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
@@ -178,7 +178,7 @@ class Node:
         finally:
             self._asked.pop(number, None)
 
-    # -- questions -------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     async def _take(self) -> Snapshot:
         return await self._ask(Snapshot, ask="snapshot")
@@ -197,7 +197,7 @@ class Node:
         return found
 
     async def snapshot(self) -> Snapshot:
-        """This node now, or at most a second ago."""
+        """Return a snapshot of this node, at most a second old."""
         return await self._own.now()
 
     async def settings(self) -> list[SettingReport]:
@@ -207,11 +207,11 @@ class Node:
         return await self._ask(Connections, ask="connections")
 
     async def events(self, topic: str = "", partition: int = -1) -> list[EventReport]:
-        """What happened lately, newest first: to the whole cluster, or to one partition."""
+        """Return recent events of the cluster or of one partition, newest first."""
         return await self._ask(list[EventReport], ask="events", topic=topic, partition=partition)
 
     async def keys(self, prefix: bytes, position: int) -> Keys:
-        """Of this node."""
+        """Return a page of keys of this node."""
         return await self._ask(Keys, ask="keys", prefix=prefix, position=position)
 
     async def schemas(self, topic_id: str, offset: int) -> SchemaPage:
@@ -228,13 +228,13 @@ class Node:
         )
 
     async def compare_schemas(self, task: bytes) -> list[str]:
-        """The answer of a task of `registry/compatibility.py`."""
+        """Return the result of a task of `registry/compatibility.py`."""
         return await self._ask(list[str], ask="compare_schemas", payload=task, seconds=COMPARE_SECONDS_MAX)
 
     async def may(
         self, principal: str, password: str, address: str, wishes: list[tuple[str, str | None]]
     ) -> Permission:
-        """Whether somebody is who it says, and what it may do."""
+        """Authenticate a principal, and return which operations it may do."""
         return await self._ask(
             Permission,
             ask="may",
@@ -246,13 +246,13 @@ class Node:
         )
 
     async def may_here(self, principal: str, operation: str, topic: str) -> bool:
-        """The same of somebody who has signed in here."""
+        """Return whether a signed-in principal may do an operation on a topic."""
         wishes = [(operation, topic)]
         found = await self._ask(Permission, ask="may", principal=principal, wishes=wishes, door=DOOR)
         return found.is_known and all(found.allowed)
 
     async def roles(self, principal: str) -> Roles:
-        """What the rules let somebody do, as of `ROLES_SECONDS` ago at most."""
+        """Return the roles of a principal, at most `ROLES_SECONDS` old."""
         now = asyncio.get_running_loop().time()
         known = self._roles.get(principal)
         if known is None or now - known[0] > ROLES_SECONDS:
@@ -262,17 +262,17 @@ class Node:
         return known[1]
 
     async def sign_in(self, principal: str, secret: str, address: str) -> bool:
-        """Whether somebody is who it says. Who is wrong hears it late, as at every other door."""
+        """Authenticate a principal. The answer to a wrong secret is delayed, as on every other listener."""
         return await self._ask(
             bool, ask="sign_in", principal=principal, password=secret, address=address, seconds=SIGN_IN_SECONDS_MAX
         )
 
     async def audit(self, principal: str, address: str, words: str, door: str = DOOR) -> None:
-        """Put into the node's log who has done what here."""
+        """Write an audit line to the node's log."""
         await self._ask(bool, ask="audit", principal=principal, address=address, words=words, door=door)
 
     async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:
-        """What a connection says from now on, until it ends or nobody listens any more."""
+        """Yield the bytes of a connection, until it closes or the caller stops."""
         number = next(self._ids)
         queue = self._watched[number] = asyncio.Queue(WATCHED_PIECES_MAX)
         self._writer.write(_encode(Question(number, "watch", connection=connection)) + b"\n")
@@ -290,12 +290,12 @@ class Node:
 
 
 def _offer(queue: "asyncio.Queue[Watched]", piece: Watched) -> None:
-    """Who does not keep up loses what is oldest: the end must reach everyone."""
+    """Queue a piece; drop the oldest if the queue is full, so that the end always arrives."""
     if queue.full():
         queue.get_nowait()
     queue.put_nowait(piece)
 
 
 def rate(now: int, before: int, seconds: float) -> float:
-    """How much of a counter came in a second; a node that was started anew counts from nothing."""
+    """Return the rate of a counter per second; handles a counter that restarted at 0."""
     return max(now - before, 0) / seconds if seconds > 0 else 0.0

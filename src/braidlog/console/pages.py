@@ -1,7 +1,4 @@
-"""Pages: what each of them shows.
-
-Knows: which figures stand on which page, and how they follow from snapshots. Refuses to know: HTML (templates do), who may look.
-"""
+"""Pages of the console: computes from snapshots the values that each template shows."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -32,7 +29,7 @@ SUBJECTS_MAX: Final = 1000
 VERSIONS_MAX: Final = 100
 VALUES_MAX: Final = 200
 TIMED_MAX: Final = 64
-"""Partitions whose lag in seconds is looked up for one page."""
+"""Maximum number of partitions whose lag in seconds is computed for a page."""
 KEY_BYTES_MAX: Final = 4096
 TOPIC_COLUMNS: Final = ("topic", "records", "records_per_second", "lag", "size_bytes", "partitions")
 GROUP_COLUMNS: Final = ("group", "kind", "state", "members", "lag")
@@ -53,7 +50,7 @@ class TopicRow(NamedTuple):
     size_bytes: int
     records_per_second: float
     lag: int | None
-    """Of the group that is furthest behind; None if no group reads it."""
+    """Lag of the group furthest behind; None if no group reads the topic."""
     faults: list[str]
 
 
@@ -67,7 +64,7 @@ class GroupRow(NamedTuple):
 
 
 class StoryStep(NamedTuple):
-    """An event of a partition's story. `seconds` since the one before; None of the first, and where a time is not known."""
+    """An event of a partition's history. `seconds`: since the previous event; None if either time is unknown."""
 
     event: EventReport
     seconds: float | None
@@ -84,7 +81,7 @@ def _by_subject(state: State) -> list[list[Version]]:
 
 
 class Pages:
-    """One for this process."""
+    """The pages of this process."""
 
     def __init__(
         self,
@@ -99,7 +96,7 @@ class Pages:
         self._clients = clients
         self._registry = registry
         self._own = clients(CONSOLE)
-        """For figures that everyone sees who may see anything."""
+        """Clients of the console itself, for values that every viewer may see."""
         self._doctor = doctor
         self._spark_queries = spark_queries
         self._renderer = renderer
@@ -147,12 +144,12 @@ class Pages:
             await self._own.admin.partition_count(topic)
         except RefusedError as error:
             if error.reason is Refusal.TOPIC_NOT_FOUND:
-                return self._missing(request, f"There is no topic {topic!r}.")
+                return self._missing(request, f"Topic not found: {topic}.")
             raise
-        raise NodeError(f"no node reports the partitions of topic {topic!r} now")
+        raise NodeError(f"no node reports the partitions of topic {topic!r}; retry")
 
     async def _settings_of(self, request: Request, topic: str) -> list[Setting]:
-        """None of a topic that is gone by now, or that only a node has; none where only figures are asked for."""
+        """Return the settings of a topic; empty for a deleted or internal topic, and for a live update."""
         if "hx-request" in request.headers:
             return []
         try:
@@ -168,17 +165,17 @@ class Pages:
         return self._renderer.page(request, "groups.html", rows=shown, listing=listing, s=snapshot)
 
     async def schemas(self, request: Request) -> Response:
-        """Subjects, with the last version of each."""
+        """Show subjects with their last version."""
         state = await self._registry.fresh()
         rows = [(each[-1], len(each), state.level(each[-1].subject)) for each in _by_subject(state)]
         return self._renderer.page(request, "schemas.html", rows=rows[:SUBJECTS_MAX], left_out=len(rows[SUBJECTS_MAX:]))
 
     async def subject(self, request: Request) -> Response:
-        """Every version of a subject, the newest first."""
+        """Show every version of a subject, newest first."""
         name, state = request.path_params["subject"], await self._registry.fresh()
         versions = state.versions(name, deleted=False)
         if not versions:
-            return self._missing(request, f"There is no subject {name!r}.")
+            return self._missing(request, f"Subject not found: {name}.")
         return self._renderer.page(
             request, "subject.html", subject=name, level=state.level(name), versions=versions[::-1][:VERSIONS_MAX]
         )
@@ -189,12 +186,12 @@ class Pages:
         if not found and COORDINATORS in snapshot.warnings:
             raise NodeError(f"the coordinator of group {name!r} may be unavailable: {snapshot.warnings[COORDINATORS]}")
         if not found:
-            return self._missing(request, f"There is no group {name!r}.")
+            return self._missing(request, f"Group not found: {name}.")
         rows = await self.lag_rows(snapshot, name)
         try:
             members = (await self._clients(request.scope["principal"]).admin.describe_group(name)).members
         except ClientError:
-            members = ()  # it is gone by now, or another node knows it
+            members = ()  # deleted, or known to another node
         holders = {
             (topic, number): each.member
             for each in members
@@ -204,14 +201,14 @@ class Pages:
         return self._renderer.page(request, "group.html", group=found[0], rows=rows, members=members, holders=holders)
 
     async def _found(self, rows: str, field: str, name: str) -> tuple[Snapshot, list[Any]]:
-        """The rows of a snapshot that have this name; of a later one, if it was made a moment ago."""
+        """Return the rows with this name, from a newer snapshot if the object was just created."""
         snapshot = await self._node.cluster.now()
         if not any(getattr(each, field) == name for each in getattr(snapshot, rows)):
             snapshot = await self._node.cluster.later(snapshot)
         return snapshot, [each for each in getattr(snapshot, rows) if getattr(each, field) == name]
 
     async def lag_rows(self, snapshot: Snapshot, group: str) -> list[LagRow]:
-        """How far a group is behind in each partition, in records and in time: how old the first is that it lacks."""
+        """Return the lag of a group per partition in records, and in time: the age of its next record."""
         reports = [each for each in snapshot.lags if each.group == group]
         starts = {(each.topic, each.partition): each.start_offset for each in snapshot.partitions}
         rows = []
@@ -227,7 +224,7 @@ class Pages:
         try:
             time_ms = await self._own.time_of(each.topic, each.partition, offset)
         except ClientError:
-            return None  # trimmed meanwhile: the next look finds another first record
+            return None  # trimmed since: the next refresh finds another first record
         return None if time_ms is None else max(snapshot.taken_ms - time_ms, 0) / 1000
 
     async def keys(self, request: Request) -> Response:
@@ -246,7 +243,7 @@ class Pages:
         except ValueError:
             key = b""
         if not key:
-            return self._missing(request, "This address names no key; the list of keys leads to each of them.")
+            return self._missing(request, "Invalid key address; open the key from the list of keys.")
         found = await self._node.keys(key[:KEY_BYTES_MAX], 0)
         kind = next((each.kind for each in found.rows if each.key == key), "")
         store = self._clients(request.scope["principal"]).store
@@ -254,7 +251,7 @@ class Pages:
         if kind in ("string", "counter", ""):
             value = await store.get(key)
             if value is None:
-                return self._missing(request, "This key is not there (any more).")
+                return self._missing(request, "Key not found.")
             kind, values = kind or "string", [(b"", value)]
         elif kind == "list":
             items = await store.lrange(key, 0, VALUES_MAX - 1)
@@ -289,7 +286,7 @@ class Pages:
         )
 
     async def access(self, request: Request) -> Response:
-        """Users, rules and quotas: those of the settings too."""
+        """Show users, rules and quotas, including those of the settings."""
         admin = self._clients(request.scope["principal"]).admin
         try:
             rules, fault = await admin.list_rules(), ""
@@ -315,7 +312,7 @@ class Pages:
         found = await self._node.connections()
         row = next((each for each in found.rows if each.number == number), None)
         if row is None:
-            return self._missing(request, f"Connection {number} is not there any more.")
+            return self._missing(request, f"Connection {number} is closed.")
         return self._renderer.page(request, "connection.html", row=row)
 
     async def cluster(self, request: Request) -> Response:
@@ -334,7 +331,7 @@ class Pages:
         topic, number = request.path_params["topic"], request.path_params["partition"]
         found = await self._node.events(topic, number)
         if not found:
-            return self._missing(request, f"Nothing is known to have happened to {topic}/{number}.")
+            return self._missing(request, f"No events of partition {topic}/{number}.")
         return self._renderer.page(
             request, "partition_story.html", topic=topic, number=number, steps=story_steps(found)
         )
@@ -348,14 +345,14 @@ class Pages:
         name = request.path_params["pipeline"]
         found = self._spark_queries.pipelines.get(name)
         if found is None:
-            return self._missing(request, f"No pipeline {name} has reported in since this console began.")
+            return self._missing(request, f"Pipeline {name} has not reported since the console started.")
         return self._renderer.page(request, "pipeline.html", pipeline=found, graph=graph(found))
 
     async def settings(self, request: Request) -> Response:
         return self._renderer.page(request, "settings.html", rows=await self._node.settings())
 
     async def search(self, request: Request) -> Response:
-        """Pages, topics and groups whose name holds the words."""
+        """Search pages, topics and groups by name."""
         wanted = request.query_params.get("q", "").strip().lower()
         snapshot = await self._node.cluster.now()
         names = [
@@ -367,21 +364,21 @@ class Pages:
         return self._renderer.fragment("found.html", found=found)
 
     async def not_found(self, request: Request) -> Response:
-        return self._missing(request, f"There is no page {request.url.path}.")
+        return self._missing(request, f"Page not found: {request.url.path}.")
 
     def _missing(self, request: Request, sentence: str) -> Response:
-        if "hx-request" in request.headers:  # the page that asks again puts it into a sentence of its own
+        if "hx-request" in request.headers:  # a polling page shows its own message
             return PlainTextResponse(f"{sentence}\n", 404)
         return self._renderer.explain(request, "Not found", sentence, 404)
 
 
-# -- figures -------------------------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------------------------
 
 
 def form_value(value: bytes) -> tuple[str, bool]:
-    """What a form shows of a value, so that what is sent back is the same; whether that is hexadecimal digits.
+    """Return a value for a form that sends it back unchanged, and whether it is hexadecimal.
 
-    Nothing of one that is longer than a page shows: half of it must not be stored in its place.
+    Returns nothing for a value longer than the page shows, so that a form never saves a part of it.
     """
     if len(value) > KEY_BYTES_MAX:
         return "", False
@@ -389,7 +386,7 @@ def form_value(value: bytes) -> tuple[str, bool]:
         text = value.decode()
     except UnicodeDecodeError:
         return value.hex(), True
-    # Text areas change the ends of lines, and drop the first one.
+    # Text areas change line ends, and drop a leading one.
     return (value.hex(), True) if "\r" in text or "\0" in text or text.startswith("\n") else (text, False)
 
 
@@ -402,7 +399,7 @@ def seconds_between(snapshot: Snapshot, before: Snapshot | None) -> float:
 
 
 def rates(snapshot: Snapshot, before: Snapshot | None) -> dict[str, float]:
-    """Records and bytes a second, in and out."""
+    """Return records and bytes per second, in and out."""
     seconds = seconds_between(snapshot, before)
     old = before or snapshot
 
@@ -418,7 +415,7 @@ def rates(snapshot: Snapshot, before: Snapshot | None) -> dict[str, float]:
 
 
 def story_steps(newest_first: list[EventReport]) -> list[StoryStep]:
-    """As a time line, oldest first."""
+    """Return events as a timeline, oldest first."""
     events = newest_first[::-1]
     steps = [StoryStep(events[0], None)] if events else []
     for before, each in pairwise(events):

@@ -1,8 +1,4 @@
-"""How figures look to people, and how a page is put together.
-
-Knows: templates, units. Refuses to know: what is on a page. Invariant: everything that comes from outside is escaped: autoescape
-is on for all templates, and no template turns it off.
-"""
+"""Number formats and page templates. Autoescape is on for all templates, and no template disables it."""
 
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -46,7 +42,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_counts(count: float | None) -> str:
-    """1234567 → 1 234 567, with narrow blanks; what is not known is a dash."""
+    """1234567 → 1 234 567, with narrow blanks; None is a dash."""
     return UNKNOWN if count is None else f"{count:,.0f}".replace(",", "\u202f")
 
 
@@ -78,7 +74,7 @@ def in_json(value: object) -> str:
 
 
 def in_lines(text: str) -> str:
-    """JSON with a line for each member; anything else as it is."""
+    """Indent JSON; return other text unchanged."""
     try:
         return msgspec.json.format(text, indent=2)
     except msgspec.DecodeError:
@@ -86,7 +82,7 @@ def in_lines(text: str) -> str:
 
 
 class Renderer:
-    """Pages of one console."""
+    """Renders the templates of a console."""
 
     def __init__(self, guard: Guard, assets: Assets, welcome: Welcome) -> None:
         assert files("braidlog.console").joinpath("templates").is_dir()
@@ -114,7 +110,7 @@ class Renderer:
         }
 
     def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any page's
-        """A whole page. A browser that was never here gets its cookie with it."""
+        """Render a complete page; sets the session cookie of a new browser."""
         secret, cookie = self._guard.greet(request)
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
         who, roles = request.scope["principal"], request.scope["roles"]
@@ -132,9 +128,9 @@ class Renderer:
         return response
 
     def explain(self, request: Request, title: str, sentence: str, status: int) -> Response:
-        """A page with nothing on it but why."""
+        """Render a page with a title and one sentence."""
         return self.page(request, "missing.html", status, title=title, sentence=sentence)
 
     def fragment(self, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any fragment's
-        """A piece of a page that is there already."""
+        """Render a fragment that htmx inserts into a page."""
         return HTMLResponse(self._templates.get_template(name).render(values), status)

@@ -1,8 +1,7 @@
-"""What pages are sent as it happens: server-sent events, and files.
+"""Server-sent events of pages, and downloads.
 
-Knows: the form of an event, how many may listen. Refuses to know: how pages show it.
-Invariants: no more than `FEEDS_MAX` at a time; an error is an event, told once, and the end; a reader that takes nothing for
-`SEND_SECONDS_MAX` is let go.
+At most `FEEDS_MAX` feeds run at a time. An error is sent as an event and ends its feed. A client that reads nothing for
+`SEND_SECONDS_MAX` is disconnected.
 """
 
 import asyncio
@@ -43,7 +42,7 @@ Event = tuple[str, Any]
 
 
 class Stream(StreamingResponse):
-    """Server-sent events; who takes none of them for too long is let go."""
+    """Server-sent events; disconnects a client that stops reading."""
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:
         super().__init__(content, headers={"cache-control": "no-store", "x-accel-buffering": "no"})
@@ -59,7 +58,7 @@ class Stream(StreamingResponse):
 
 
 class Download(StreamingResponse):
-    """A file of records. A failure after its first line closes the connection: the browser sees that the file is not whole."""
+    """A file of records. A failure after the first line closes the connection, so that the browser reports an incomplete file."""
 
     def __init__(self, topic: str, first: bytes, lines: AsyncIterator[bytes]) -> None:
         async def all_lines() -> AsyncIterator[bytes]:
@@ -84,12 +83,12 @@ def event(name: str, data: object) -> bytes:
 
 
 async def _fault(text: str) -> AsyncIterator[Event | None]:
-    """Told in the feed: a page cannot see the answer to a feed that was refused."""
+    """Return a feed with one error event, since a page cannot read the response of a refused feed."""
     yield "fault", {"text": text}
 
 
 class Feeds:
-    """One for this process."""
+    """The feeds of this process."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Feeds:
 
     def _stream(self, source: AsyncIterator[Event | None]) -> Response:
         if self._listening >= FEEDS_MAX:
-            return PlainTextResponse(f"{FEEDS_MAX} pages listen already, that is the limit\n", 503)
+            return PlainTextResponse(f"limit of {FEEDS_MAX} feeds reached; close another page\n", 503)
 
         async def lines() -> AsyncIterator[bytes]:
             self._listening += 1
@@ -122,13 +121,13 @@ class Feeds:
                 yield event("fault", {"text": str(error)})
             finally:
                 self._listening -= 1
-            if not self._node.gone.is_set():  # else the page tries again, and finds the node that comes next
+            if not self._node.gone.is_set():  # else the page reconnects to the restarted node
                 yield event("end", {})
 
         return Stream(lines())
 
     async def _while_connected(self, source: AsyncIterator[Event | None]) -> AsyncIterator[Event | None]:
-        """What comes of `source` as long as the node is there: nobody is kept waiting by one that stops."""
+        """Yield from `source` until the node stops."""
         gone = asyncio.ensure_future(self._node.gone.wait())
         try:
             while True:
@@ -155,7 +154,7 @@ class Feeds:
     # -- records ---------------------------------------------------------------------------------------------
 
     async def _wanted(self, request: Request) -> Wanted:
-        """`ValueError` if it cannot be understood."""
+        """Parse the parameters of a request. Raises `ValueError`."""
         topic, asked = request.path_params["topic"], request.query_params
         count = await self._of(request).admin.partition_count(topic)
         numbers = range(min(count, record_tail.PARTITIONS_MAX))
@@ -176,7 +175,7 @@ class Feeds:
         return Wanted(topic, numbers, self._values, start, at, asked.get("contains", "")[:200], matches, end, until)
 
     async def tail(self, request: Request) -> Response:
-        """Records as they come; with `follow=0`, or up to an offset or a time, those that are there."""
+        """Stream new records; with `follow=0`, or an end offset or time, existing records."""
 
         async def live(wanted: Wanted) -> AsyncIterator[Event | None]:
             async for found in record_tail.follow(self._of(request), wanted):
@@ -223,7 +222,7 @@ class Feeds:
                 else int(request.query_params.get("limit") or 200)
             )
         except (FilterError, ClientError) as error:
-            text, status = f"The filter is not understood: {error}", 400
+            text, status = f"Invalid filter: {error}", 400
             if isinstance(error, ClientError):
                 text, status = str(error), status_of(error)
             if request.url.path.endswith("/tail") and status != 404:
@@ -234,11 +233,11 @@ class Feeds:
         return await answer(wanted, limit)
 
     async def value(self, request: Request) -> Response:
-        """All bytes of one record's value."""
+        """Return the complete value of a record."""
         place = request.path_params
         record = await self._of(request).one(place["topic"], place["partition"], place["offset"])
         if record is None or record.value is None:
-            return PlainTextResponse("there is no value at this offset\n", 404)
+            return PlainTextResponse("no value at this offset\n", 404)
         name = f"{place['partition']}-{place['offset']}.bin"
         return Response(
             record.value,
@@ -246,7 +245,7 @@ class Feeds:
             headers={"content-disposition": f'attachment; filename="{name}"'},
         )
 
-    # -- figures ---------------------------------------------------------------------------------------------
+    # -- metrics ---------------------------------------------------------------------------------------------
 
     async def rates(self, _: Request) -> Response:
         async def feed() -> AsyncIterator[Event | None]:
@@ -296,7 +295,7 @@ class Feeds:
         found = await self._node.connections()
         row = next((each for each in found.rows if each.number == number), None)
         if row is None:
-            return PlainTextResponse(f"connection {number} is not there any more\n", 404)
+            return PlainTextResponse(f"connection {number} is closed\n", 404)
 
         async def feed() -> AsyncIterator[Event | None]:
             async for message in wire_messages(self._node, number, row.dialect):

@@ -1,8 +1,4 @@
-"""A table as somebody wants to see it: which rows, in which order.
-
-Knows: the address that says so, so that what is looked at again and again, or sent to somebody, looks the same. Refuses to know:
-what is in a row.
-"""
+"""Filter and order of a table, kept in the page's address, so that reloads and shared links show the same rows."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -11,9 +7,9 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 INTERNAL: Final = "__"
-"""How the names of a node's own topics begin."""
+"""Prefix of internal topics."""
 SCHEMAS: Final = "_schemas"
-"""Where the schema registry's clients expect its records: a node's own, too."""
+"""Topic in which clients of the schema registry expect its records; internal, too."""
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
@@ -30,7 +26,7 @@ class Listing(NamedTuple):
 
     @classmethod
     def of(cls, request: Request, columns: Sequence[str]) -> "Listing":
-        """The first column is the order where none is asked for."""
+        """Parse the request; the default order is by the first column."""
         asked = request.query_params
         sort = asked.get("sort", "")
         return cls(
@@ -41,7 +37,7 @@ class Listing(NamedTuple):
         )
 
     def address(self, column: str) -> str:
-        """Of the same table by another column, or the other way round."""
+        """Return the address of the table ordered by `column`, or reversed."""
         down = not self.down if column == self.sort else False
         asked = {"sort": column, "down": "1" if down else "", "contains": self.contains}
         return "?" + urlencode(
@@ -49,13 +45,13 @@ class Listing(NamedTuple):
         )
 
     def shown(self, rows: Iterable[T], name: str) -> tuple[list[T], int]:
-        """The rows, and how many are hidden because they are the node's own. `name`: the field with the name."""
+        """Return the rows, and the number of hidden internal ones. `name`: the field with the name."""
         wanted = self.contains.lower()
         found = [row for row in rows if wanted in getattr(row, name).lower()]
         told = [row for row in found if self.internal or not is_internal(getattr(row, name))]
         return sorted(told, key=self._key, reverse=self.down), len(found) - len(told)
 
     def _key(self, row: Any) -> tuple[bool, Any]:  # noqa: ANN401 - any column
-        """What is not known comes first."""
+        """Return the sort key; unknown values come first."""
         value = getattr(row, self.sort)
         return value is not None, 0 if value is None else value

@@ -1,6 +1,4 @@
-"""Offline tools: look into a data folder, check every byte of it, mend it.
+"""Offline tools: inspect, verify and repair a data folder.
 
-Knows: the layout that storage/ writes. Refuses to know: terminals, colours, questions to a person (cli does).
-Invariant: nothing here changes a data folder but `repair`, and that only with the folder's lock held.
-May import: storage, model, codec.
+Only `repair` changes a data folder, and only while it holds the folder's lock. Does not handle: terminals (`cli`).
 """

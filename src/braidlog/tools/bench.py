@@ -1,8 +1,7 @@
-"""A quick measurement of a running node: writing, reading, and how long one record takes. No benchmark of a machine.
+"""Measure a running node: write and read throughput, and latency of single records. Not a benchmark of a machine.
 
-Knows: what is timed and how often. Refuses to know: terminals, dialects.
-Invariants: a figure is of records that were acknowledged, or read back, every one of them counted. Repeats are shown with their
-spread: a single number would claim more than is known.
+Only acknowledged records and records read back count. Results have the spread of the repetitions, since a single
+number would suggest more precision than there is.
 """
 
 import statistics
@@ -19,7 +18,7 @@ LATENCY_RECORDS: Final = 200
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """Of all repeats: the middle one, the least and the most."""
+    """Median, minimum and maximum of the repetitions."""
 
     name: str
     unit: str
@@ -35,12 +34,12 @@ class Load(msgspec.Struct, frozen=True):
     repeats: int
 
 
-def measure(client: Client, topic: str, load: Load, told: Callable[[str], None]) -> list[Figure]:
-    """Write, read back, write one by one; `told` hears what is going on."""
+def measure(client: Client, topic: str, load: Load, report: Callable[[str], None]) -> list[Figure]:
+    """Measure writes, reads and single writes; `report` receives progress messages."""
     value = bytes(index % 251 for index in range(load.record_bytes))
     samples: dict[str, list[float]] = {}
     for number in range(load.repeats):
-        told(f"repeat {number + 1} of {load.repeats}")
+        report(f"repetition {number + 1} of {load.repeats}")
         samples.setdefault("produce", []).append(_produce(client, topic, value, load.records))
         samples.setdefault("consume", []).append(_consume(client, topic, load.records))
         latencies = _latencies(client, topic, value)
@@ -66,7 +65,7 @@ def _produce(client: Client, topic: str, value: bytes, records: int) -> float:
 
 
 def _consume(client: Client, topic: str, records: int) -> float:
-    """The last so many records of the topic, which has one partition."""
+    """Read the last `records` records of the topic, which has one partition."""
     span = client.admin.describe_topic(topic).partitions[0]
     with client.consumer() as consumer:
         began = time.perf_counter()
@@ -81,7 +80,7 @@ def _consume(client: Client, topic: str, records: int) -> float:
 
 
 def _latencies(client: Client, topic: str, value: bytes) -> list[float]:
-    """From sending one record to its acknowledgement, one after the other, sorted."""
+    """Return the sorted times from sending a record to its acknowledgement, one record at a time."""
     found = []
     with client.producer() as producer:
         for _ in range(LATENCY_RECORDS):

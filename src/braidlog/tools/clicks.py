@@ -1,16 +1,15 @@
-"""Clicks of people who never were: events to try a log, a group or a pipeline with.
+"""Generate sample events of a web shop, to try a topic, a group or a pipeline.
 
-Knows: sessions and what one does in them. Refuses to know: topics, time (it is an argument), where events go.
-Invariants: the same seed makes the same events but for their times. Events of one session have its name as their key, and
-versions 1, 2, 3, … without a gap; events of one producer have sequence numbers 1, 2, 3, … without a gap: a reader can prove that
-it has all of them, once, in order.
+The same seed generates the same events, except for times. Events of a session have its name as key, and versions
+1, 2, 3, …; events of a producer have sequence numbers 1, 2, 3, …. Both have no gaps, so a consumer can check that it
+received every event once and in order.
 
     key      demo-1-session-7               headers  producer = demo-1, sequence = 42
     value    {"event_id": "demo-1-42", "type": "item_added", "user": "user-3", "page": "/basket", "aggregate": "demo-1-session-7",
               "version": 4, "producer": "demo-1", "sequence": 42, "at": "2026-11-15T10:00:00.000Z",
               "id": "demo-1-session-7", "latency_ms": 12.3, "amount": null}
 
-`id` is the aggregate again: the word that the template of `braid pipeline init` has for it.
+`id` repeats the aggregate, under the name that the template of `braid pipeline init` uses.
 """
 
 import random
@@ -31,16 +30,16 @@ _NEXT: dict[str, tuple[tuple[str, int], ...]] = {
     "item_added": (("page_viewed", 4), ("item_added", 2), (_END, 3), ("session_ended", 1)),
     _END: (("session_ended", 1),),
 }
-"""After each type, what may come next and how often. What has no row ends its session."""
+"""Possible next types after each type, with weights. A type without a row ends its session."""
 _PAGES = ("/", "/search", "/books", "/books/7", "/games", "/games/12", "/about", "/help")
 _LATENCY = (3.0, 0.7)
-"""Of a logarithm: the middle is 20 ms, one in a hundred takes five times as long."""
+"""Log-normal distribution: the median is 20 ms, the 99th percentile five times that."""
 _AMOUNT = (5.0, 120.0)
 _PLACES = {"item_added": "/basket", _END: "/checkout"}
 
 
 class Click(msgspec.Struct, frozen=True):
-    """One event; docs/schemas/click.json is its schema."""
+    """An event; its schema is docs/schemas/click.json."""
 
     event_id: str
     type: str
@@ -53,9 +52,9 @@ class Click(msgspec.Struct, frozen=True):
     at: str
     id: str
     latency_ms: float
-    """How long the page took."""
+    """Response time of the page."""
     amount: float | None = None
-    """Of an order."""
+    """Amount of an order."""
 
     def record(self, timestamp_ms: int | None) -> NewRecord:
         headers = (("producer", self.producer.encode()), ("sequence", b"%d" % self.sequence))
@@ -63,7 +62,7 @@ class Click(msgspec.Struct, frozen=True):
 
 
 class _Session:
-    """One visit: its last event and how many there were."""
+    """A session: its last event and the number of events."""
 
     __slots__ = ("last", "name", "page", "user", "version")
 
@@ -76,7 +75,7 @@ class _Session:
 
 
 class Clicks:
-    """A producer of events, one after the other."""
+    """Generator of events."""
 
     def __init__(self, producer: str, chance: random.Random) -> None:
         self.producer = producer
@@ -110,11 +109,11 @@ class Clicks:
         )
 
     def _session(self) -> _Session:
-        """Mostly one that is open; a new one until there are enough."""
+        """Return an open session, or a new one until there are enough."""
         if len(self._sessions) < SESSIONS_OPEN and (not self._sessions or self._chance.random() < 0.2):
             self._begun += 1
             user = f"user-{self._chance.randint(1, USERS)}"
-            # Two producers' sessions never have one name: each would count the other's versions as gaps.
+            # Session names contain the producer: shared names would look like gaps in the versions.
             self._sessions.append(_Session(f"{self.producer}-session-{self._begun}", user))
             return self._sessions[-1]
         return self._chance.choice(self._sessions)

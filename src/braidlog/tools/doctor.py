@@ -1,9 +1,7 @@
-"""Is this machine fit for a node, and is what lies in its folder whole? A list of checks, each with its finding and a remedy.
+"""Checks of a machine and its data folder, each with a finding and a remedy.
 
-Knows: what braidlog needs of Python, the disk, the ports, Java and other packages; how much of a folder can be read while
-somebody waits. Refuses to know: terminals, exit codes, what damage is (`tools/inspect.py`).
-Invariant: a check finds out and changes nothing that it does not take away again. What cannot be found out is a warning, not a
-guess. `fail` is what keeps a node from working; what is only for some uses, or only slower, is `warn`.
+A check leaves no changes behind. What cannot be determined is a warning. `fail`: keeps a node from working; `warn`:
+affects only some uses, or performance.
 """
 
 import os
@@ -36,7 +34,7 @@ from braidlog.tools.layout import Layout, TopicPlace
 
 PYTHON_MIN: Final = (3, 11)
 JAVA: Final = (17, 21)
-"""Versions of Java that Spark 4 runs on."""
+"""Java versions that Spark 4 supports."""
 FSYNCS: Final = 20
 FSYNC_SLOW_SECONDS: Final = 0.05
 FREE_BYTES_WARN, FREE_BYTES_FAIL = 5 * 1000**3, 200 * 1000**2
@@ -44,11 +42,11 @@ FILES_WARN: Final = 4096
 CLOCK_YEAR_MIN: Final = 2024
 PROBE_SECONDS: Final = 1.0
 READ_BYTES_MAX: Final = 1024 * 1024 * 1024
-"""Of all partitions together: some seconds from a disk that reads 200 MB a second, less than one from the page cache."""
+"""Bytes to read of all partitions: some seconds at 200 MB/s, less than a second from the page cache."""
 PARTITION_COST_BYTES: Final = 64 * 1024
-"""What a partition counts for beside its bytes: its files are opened, however little is in them."""
+"""Cost of a partition in addition to its bytes, for opening its files."""
 NAMED_MAX: Final = 5
-"""Damaged partitions that have a line each."""
+"""Maximum number of damaged partitions that are listed."""
 PACKAGES: Final = (
     ("pyspark", "spark", (4, 2), (5,)),
     ("pyarrow", "spark", (18,), None),
@@ -56,7 +54,7 @@ PACKAGES: Final = (
     ("deltalake", "lake", (1, 2), None),
     ("pyiceberg", "lake", (0, 10), None),
 )
-"""Name, the extra that installs it, the first version that will do, the first that will not."""
+"""Name, extra that installs it, first supported version, first unsupported version."""
 
 
 class Status(StrEnum):
@@ -66,7 +64,7 @@ class Status(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One line of `braid doctor`. `remedy` is empty where there is nothing to do."""
+    """Line of `braid doctor`. `remedy` is empty if there is nothing to do."""
 
     check: str
     status: Status
@@ -75,7 +73,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def examine(data_dir: str, ports: Mapping[str, int]) -> Iterator[Finding]:
-    """Every check, one after the other. `ports` are those that a node would listen on, by the settings that say so."""
+    """Yield the findings of all checks. `ports`: the ports of a node by setting."""
     yield _python()
     yield _kernel()
     yield _loop()
@@ -101,18 +99,18 @@ def _python() -> Finding:
 
 
 def _kernel() -> Finding:
-    from braidlog.codec import is_compiled  # noqa: PLC0415 - it is what is looked at
+    from braidlog.codec import is_compiled  # noqa: PLC0415 - the subject of the check
 
     if is_compiled():
         return Finding("kernel", Status.OK, "compiled")
     remedy = "install a C compiler and run: pip install --force-reinstall --no-binary braidlog braidlog"
-    return Finding("kernel", Status.WARN, "pure Python: right, and several times slower", remedy)
+    return Finding("kernel", Status.WARN, "pure Python: correct, but several times slower", remedy)
 
 
 def _loop() -> Finding:
     version = installed_version("uvloop")
     if version is None:
-        return Finding("uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install uvloop")
+        return Finding("uvloop", Status.WARN, "not installed: using asyncio's own event loop", "pip install uvloop")
     return Finding("uvloop", Status.OK, version)
 
 
@@ -120,20 +118,18 @@ def _loop() -> Finding:
 
 
 def etcd_findings(members: Sequence[tuple[int, str, str, str]]) -> Iterator[Finding]:
-    """Of all members of etcd: number, name, URL, and what is wrong with it."""
+    """Yield findings about the members of etcd, given as number, name, URL and problem."""
     for number, name, url, trouble in members:
         if trouble:
-            remedy = f"start its node again; if the node does not come back: etcdctl member remove {number:x}"
+            remedy = f"start its node again; if the node is lost: etcdctl member remove {number:x}"
             yield Finding("etcd", Status.WARN, f"member {name or f'{number:x}'} {url} {trouble}", remedy)
     healthy, majority = sum(not trouble for *_, trouble in members), len(members) // 2 + 1
-    detail = f"{healthy} of {len(members)} members are healthy, {majority} are needed"
+    detail = f"{healthy} of {len(members)} members are healthy, {majority} required"
     if healthy < majority:
-        yield Finding(
-            "etcd", Status.FAIL, f"{detail}: the metadata cannot be changed", "start the members that are down"
-        )
+        yield Finding("etcd", Status.FAIL, f"{detail}: the metadata is read-only", "start the members that are down")
     elif healthy == majority and len(members) > 1:
         remedy = "start the members that are down, or add one: etcdctl member add"
-        yield Finding("etcd", Status.WARN, f"{detail}: the metadata does not survive the loss of one more", remedy)
+        yield Finding("etcd", Status.WARN, f"{detail}: another failure makes the metadata read-only", remedy)
     else:
         yield Finding("etcd", Status.OK, detail)
 
@@ -144,28 +140,31 @@ def etcd_findings(members: Sequence[tuple[int, str, str, str]]) -> Iterator[Find
 def _disk(data_dir: Path) -> Iterator[Finding]:
     folder = data_dir
     while not folder.exists() and folder != folder.parent:
-        folder = folder.parent  # the node makes what is missing
+        folder = folder.parent  # the node creates missing folders
     try:
         free = shutil.disk_usage(folder).free
         yield _free(folder, free)
         yield _fsync(folder)
     except OSError as error:
         yield Finding(
-            "disk", Status.FAIL, f"{folder}: {error.strerror or error}", "choose another --data-dir, or its owner"
+            "disk",
+            Status.FAIL,
+            f"{folder}: {error.strerror or error}",
+            "choose another --data-dir, or change its owner",
         )
 
 
 def _free(folder: Path, free: int) -> Finding:
     detail = f"{free / 1000**3:.1f} GB free in {folder}"
     if free < FREE_BYTES_FAIL:
-        return Finding("space", Status.FAIL, detail, "make room, or choose another --data-dir")
+        return Finding("space", Status.FAIL, detail, "free space, or choose another --data-dir")
     if free < FREE_BYTES_WARN:
-        return Finding("space", Status.WARN, detail, "set retention (topics.retention_bytes), or make room")
+        return Finding("space", Status.WARN, detail, "limit retention (topics.retention_bytes), or free space")
     return Finding("space", Status.OK, detail)
 
 
 def _fsync(folder: Path) -> Finding:
-    """What an acknowledgement waits for, with the least to write."""
+    """Measure the sync that an acknowledgement waits for, with minimal data."""
     seconds = []
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".braid-doctor-") as file:
         for _ in range(FSYNCS):
@@ -178,16 +177,16 @@ def _fsync(folder: Path) -> Finding:
     detail = f"median {median * 1000:.2f} ms, slowest {max(seconds) * 1000:.2f} ms of {FSYNCS} in {folder}"
     if median > FSYNC_SLOW_SECONDS:
         return Finding(
-            "fsync", Status.WARN, detail, "every acknowledgement waits for it: use a faster disk, or flush=interval"
+            "fsync", Status.WARN, detail, "every acknowledgement waits for a sync: use a faster disk, or flush=interval"
         )
     return Finding("fsync", Status.OK, detail)
 
 
-# -- what lies in the folder -------------------------------------------------------------------------------------------
+# -- the data folder ---------------------------------------------------------------------------------------------------
 
 
 def _partitions(data_dir: str) -> Iterator[Finding]:
-    """What is damaged in the folder of a node. One may run on it meanwhile."""
+    """Yield damage in the data folder, which a running node may use."""
     disk, quoted = OsDisk(), shlex.quote(data_dir)
     try:
         if not any(disk.exists(join(data_dir, name)) for name in ("folder.a", "folder.b")):
@@ -195,9 +194,9 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
         layout = Layout(disk, data_dir)
         places = sorted(_sized_places(layout), key=lambda each: each[0])
     except (BrokerError, StorageFault) as error:
-        yield Finding("partitions", Status.FAIL, str(error), f"see what is left of it: braid log list {quoted}")
+        yield Finding("partitions", Status.FAIL, str(error), f"list the readable topics: braid log list {quoted}")
         return
-    stopped = f"stop the node, then see what can be done: braid log repair --dry-run {quoted}"
+    stopped = f"stop the node, then: braid log repair --dry-run {quoted}"
     for each in layout.findings:
         if each.severity is Severity.DAMAGE:
             yield Finding("partitions", Status.FAIL, f"{each.file}: {each.why}; {each.meaning}", stopped)
@@ -210,27 +209,27 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
             "partitions", Status.FAIL, f"{topic}/{number} is damaged: {why}", f"{stopped} {shlex.quote(topic)}"
         )
     if more := len(damaged[NAMED_MAX:]):
-        yield Finding("partitions", Status.FAIL, f"{more} more are damaged", f"see which: braid log verify {quoted}")
+        yield Finding("partitions", Status.FAIL, f"{more} more are damaged", f"list them: braid log verify {quoted}")
     if unread := len(places) - readable:
-        detail = f"{unread} of {len(places)} were not read: that would take long"
+        detail = f"{unread} of {len(places)} were not read, to save time"
         yield Finding("partitions", Status.WARN, detail, f"read all: braid log verify {quoted}")
     elif not damaged:
-        yield Finding("partitions", Status.OK, f"{len(places)}, all whole")
+        yield Finding("partitions", Status.OK, f"{len(places)}, all intact")
 
 
 def _set_aside(found: Quarantined, data_dir: str) -> Iterator[Finding]:
-    """What a node has put out of the way and never removes."""
+    """Yield files that a node has quarantined and never removes."""
     wheres = {"damaged copies": f"find {data_dir} -name '*{DAMAGED}'", "topics that are not in the metadata": data_dir}
     for what, kept in zip(wheres, found, strict=True):
         if kept:
             more = f" and {len(kept) - NAMED_MAX} more" if len(kept) > NAMED_MAX else ""
             detail = f"{len(kept)} {what}: {', '.join(kept[:NAMED_MAX])}{more}"
-            remedy = f"nobody but you removes them: look at them, then delete them ({wheres[what]})"
-            yield Finding("set aside", Status.WARN, detail, remedy)
+            remedy = f"braidlog never deletes them: check them, then delete them ({wheres[what]})"
+            yield Finding("quarantine", Status.WARN, detail, remedy)
 
 
 def _readable(sizes: Iterable[int]) -> int:
-    """How many can be read while somebody waits."""
+    """Return how many partitions can be read in reasonable time."""
     costs = accumulate(size + PARTITION_COST_BYTES for size in sizes)
     return sum(1 for _ in takewhile(lambda cost: cost <= READ_BYTES_MAX, costs))
 
@@ -241,25 +240,25 @@ def _sized_places(layout: Layout) -> Iterator[tuple[int, TopicPlace, int]]:
             try:
                 size = segment_bytes(layout.disk, layout.partition_folder(place, number))
             except StorageFault:
-                size = 0  # `_damage` says what is wrong with it, if it is still there
+                size = 0  # `_damage` reports the problem, if the partition still exists
             yield size, place, number
 
 
 def _damage(layout: Layout, place: TopicPlace, number: int) -> str:
-    """The first thing, if it is there at a second look too: a node that runs may remove a segment between two reads."""
+    """Return the first damage, if a second read confirms it: a running node may remove a segment between two reads."""
     why = ""
     for _ in range(2):
         try:
             found = layout.inspect(place, number).report.findings
         except StorageFault as fault:
-            why = f"it cannot be read: {fault}"
+            why = f"not readable: {fault}"
             continue
         why = next(
             (f"{each.file}: {each.why}; {each.meaning}" for each in found if each.severity is Severity.DAMAGE), ""
         )
         if not why:
             return ""
-    return why if layout.disk.is_folder(join(layout.path, place.label)) else ""  # else its topic was deleted meanwhile
+    return why if layout.disk.is_folder(join(layout.path, place.label)) else ""  # else its topic was deleted
 
 
 # -- the machine's ports and limits ------------------------------------------------------------------------------------
@@ -268,9 +267,9 @@ def _damage(layout: Layout, place: TopicPlace, number: int) -> str:
 def _port(setting: str, port: int) -> Finding:
     check = f"port {setting.removeprefix('listeners.').removesuffix('.port')}"
     if port == 0:
-        return Finding(check, Status.OK, "any free one")
+        return Finding(check, Status.OK, "any free port")
     with socket.socket() as probe:
-        # As the node does: a port that somebody has just left is free.
+        # As the node does: a recently closed port is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
@@ -282,20 +281,20 @@ def _port(setting: str, port: int) -> Finding:
 
 
 def _taken(check: str, setting: str, port: int) -> Finding:
-    """By whom: a node that runs is no trouble, somebody else is."""
-    remedy = f"stop it, or choose another: --set {setting}=…"
+    """Report what uses a port: a running node is fine, another program is not."""
+    remedy = f"stop the program, or choose another port: --set {setting}=…"
     try:
         with socket.create_connection(("127.0.0.1", port), PROBE_SECONDS):
             pass
     except OSError:
-        return Finding(check, Status.WARN, f"{port} is taken, and nobody answers", remedy)
+        return Finding(check, Status.WARN, f"{port} is in use, and does not answer", remedy)
     if setting == "listeners.kafka.port" and _speaks_kafka(port):
-        return Finding(check, Status.OK, f"{port} is taken: a Kafka server answers; a node that runs already?")
-    return Finding(check, Status.WARN, f"{port} is taken: somebody answers; a node that runs already?", remedy)
+        return Finding(check, Status.OK, f"{port} is in use by a Kafka server, perhaps a running node")
+    return Finding(check, Status.WARN, f"{port} is in use by a server, perhaps a running node", remedy)
 
 
 def _speaks_kafka(port: int) -> bool:
-    from braidlog.client.blocking import connect  # noqa: PLC0415 - a client is needed for this one question
+    from braidlog.client.blocking import connect  # noqa: PLC0415 - only for this check
     from braidlog.client.errors import ClientError  # noqa: PLC0415
 
     patience = {"connect_timeout": PROBE_SECONDS, "request_timeout": PROBE_SECONDS, "retry_timeout": 0.0}
@@ -318,11 +317,11 @@ def _clock() -> Finding:
     wall = time.gmtime()
     detail = f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', wall)}, steps of {time.get_clock_info('time').resolution:g} s"
     if wall.tm_year < CLOCK_YEAR_MIN:
-        return Finding("clock", Status.FAIL, detail, "set the clock: records are stamped with it, retention goes by it")
+        return Finding("clock", Status.FAIL, detail, "set the clock: record timestamps and retention depend on it")
     return Finding("clock", Status.OK, detail)
 
 
-# -- what Spark and lakes need -----------------------------------------------------------------------------------------
+# -- Spark and lakes ---------------------------------------------------------------------------------------------------
 
 
 def _java(run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.run) -> Finding:
@@ -341,8 +340,8 @@ def _java(run: Callable[..., "subprocess.CompletedProcess[str]"] = subprocess.ru
 def _judge_java(program: str, said: str, remedy: str) -> Finding:
     found = re.search(r'version "(\d+)(?:\.(\d+))?', said)
     if found is None:
-        return Finding("java", Status.WARN, f"{program} does not say its version", remedy)
-    major = int(found[2] or 0) if found[1] == "1" else int(found[1])  # 1.8 is what 8 calls itself
+        return Finding("java", Status.WARN, f"{program} does not report its version", remedy)
+    major = int(found[2] or 0) if found[1] == "1" else int(found[1])  # Java 8 reports 1.8
     if major not in JAVA:
         wanted = " or ".join(map(str, JAVA))
         return Finding("java", Status.WARN, f"version {major}; Spark 4 runs on {wanted}", remedy)

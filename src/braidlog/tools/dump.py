@@ -1,7 +1,6 @@
-"""Show what is in a data folder, batch by batch or record by record, without opening the log.
+"""Read a data folder batch by batch or record by record, without opening the log.
 
-Knows: how to get from a topic's name to its batches, also past damage. Refuses to know: how a line is printed.
-Invariant: changes nothing, takes no lock, and never stops at damage: what cannot be read becomes a line that says so.
+Changes nothing, takes no lock, and continues after damage: each unreadable range becomes a line.
 """
 
 import contextlib
@@ -39,7 +38,7 @@ from braidlog.tools.layout import Layout, TopicPlace
 
 
 class PartitionListing(msgspec.Struct, kw_only=True):
-    """Offsets [start_offset, end_offset) in so many bytes of segment files."""
+    """Offsets [start_offset, end_offset), and the size of the segment files."""
 
     partition: int
     start_offset: int
@@ -58,7 +57,7 @@ class TopicListing(msgspec.Struct, kw_only=True):
 
 
 class BatchLine(msgspec.Struct, kw_only=True):
-    """The header of a whole batch: its checksum held."""
+    """Header of a batch with a valid checksum."""
 
     file: str
     position: int
@@ -78,7 +77,7 @@ class BatchLine(msgspec.Struct, kw_only=True):
 
 
 class RecordLine(msgspec.Struct, kw_only=True):
-    """One record; `marker` tells of a transaction's end, which has neither key nor value for a reader."""
+    """A record; `marker` is set for a transaction marker, which has no key or value for consumers."""
 
     offset: int
     timestamp_ms: int
@@ -89,7 +88,7 @@ class RecordLine(msgspec.Struct, kw_only=True):
 
 
 class DamageLine(msgspec.Struct, kw_only=True):
-    """Bytes that are no batch. `next_offset` is None where nothing whole follows."""
+    """Bytes that are not a batch. `next_offset` is None if no intact batch follows."""
 
     file: str
     position: int
@@ -109,7 +108,7 @@ class IndexLine(msgspec.Struct, kw_only=True):
 
 
 class StateLine(msgspec.Struct, kw_only=True):
-    """A checkpoint or a snapshot, or why it cannot be read."""
+    """A checkpoint or a snapshot, or the reason why it cannot be read."""
 
     file: str
     image: StateImage | None
@@ -117,7 +116,7 @@ class StateLine(msgspec.Struct, kw_only=True):
 
 
 def list_topics(disk: Disk, path: str) -> list[TopicListing]:
-    """All topics with their partitions, as an opening would find them: what a checkpoint covers is not read."""
+    """List topics and partitions as an opening would find them; does not read data covered by a checkpoint."""
     layout = Layout(disk, path)
     return [
         TopicListing(
@@ -144,13 +143,13 @@ def _list_partition(layout: Layout, place: TopicPlace, partition: int) -> Partit
         return listing
     listing.segments, listing.bytes = len(opened.segments), sum(segment.size for segment in opened.segments)
     if not opened.segments:
-        listing.fault = "no segment is left"
+        listing.fault = "all segments are missing"
     listing.start_offset, listing.end_offset = opened.state.start_offset, opened.state.end_offset
     return listing
 
 
 class PartitionDump:
-    """One partition of one topic: the files that are the log's when it is opened, with what an opening would do about them."""
+    """A partition's files as an opening would use and repair them."""
 
     def __init__(self, disk: Disk, path: str, topic: str, partition: int) -> None:
         layout = Layout(disk, path)
@@ -167,12 +166,12 @@ class PartitionDump:
         self._opened = self._recovery.inspect()
 
     def batches(self, first: int | None = None, upto: int | None = None) -> Iterator[BatchLine | DamageLine]:
-        """The batches that hold offsets of [first, upto)."""
+        """Yield the batches with offsets in [first, upto)."""
         for found in self._found(first, upto):
             yield found if isinstance(found, DamageLine) else self._batch_line(*found)
 
     def records(self, first: int | None = None, upto: int | None = None) -> Iterator[RecordLine | DamageLine]:
-        """The records with offsets in [first, upto), and the ends of transactions among them."""
+        """Yield the records and transaction markers with offsets in [first, upto)."""
         start, end = self._range(first, upto)
         for item in self._found(first, upto):
             if isinstance(item, DamageLine):
@@ -185,7 +184,7 @@ class PartitionDump:
             except ProtocolError as error:
                 place = (found.position, found.position + found.header.size_bytes)
                 offsets = (found.header.base_offset, found.header.next_offset)
-                yield _damage_line(name, place, offsets, f"its records do not decode: {error}")
+                yield _damage_line(name, place, offsets, f"records do not decode: {error}")
                 continue
             for offset, timestamp_ms, key, value, headers in rows:
                 if start <= offset < end:
@@ -199,7 +198,7 @@ class PartitionDump:
                     )
 
     def index(self) -> Iterator[IndexLine]:
-        """Every entry of every index that holds, and why one does not."""
+        """Yield every valid index entry, and the reason why an index is invalid."""
         for segment in self._opened.segments:
             index, fault = load_index(self._disk, segment)
             name = f"{self._label}/{index_name(segment.base_offset)}"
@@ -212,7 +211,7 @@ class PartitionDump:
                 yield IndexLine(file=name, **nowhere._asdict(), seal=False, fault=fault)
 
     def state(self) -> Iterator[StateLine]:
-        """The checkpoints, newest first, then the snapshots."""
+        """Yield the checkpoints, newest first, then the snapshots."""
         for number, image in enumerate(self._recovery.images):
             yield StateLine(file=f"{self._label}/state", image=image, fault=None if number == 0 else "superseded")
         for name, fault in self._opened.slots.all_faults().items():
@@ -246,7 +245,7 @@ class PartitionDump:
                 yield item
 
     def _walk(self, segment: Segment) -> Iterator[tuple[str, ScannedBatch] | DamageLine]:
-        """Every byte of the file, also those that an opening would cut off."""
+        """Yield every byte of the file, including those that an opening would truncate."""
         report, path = self._opened.report, segment.path
         name = f"{self._label}/{path.rsplit('/', 1)[-1]}"
         heads = [damage for damage in report.damages if damage.file == path and damage.position < DATA_START]
@@ -259,14 +258,14 @@ class PartitionDump:
             change.position for change in report.changes if change.kind is ChangeKind.CUT and name.endswith(change.file)
         ]
         with contextlib.closing(self._disk.open(path, writable=False)) as source:
-            # Where nothing is cut off, what may follow the segment in its file are zeros that nobody has written over yet.
+            # Without truncation, only preallocated zeros may follow the segment in its file.
             end = source.size() if cut else segment.size
             for found in walk_past(source, DATA_START, end, segment.base_offset):
                 if isinstance(found, ScannedBatch):
                     yield name, found
                     continue
                 bad = found.bad
-                why = f"a write that never became durable: {bad.why}" if bad.position in cut else bad.why
+                why = f"incomplete write: {bad.why}" if bad.position in cut else bad.why
                 yield _damage_line(name, (bad.position, found.end), (bad.offset, found.next_offset), why)
 
     def _batch_line(self, name: str, found: ScannedBatch) -> BatchLine:

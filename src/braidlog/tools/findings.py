@@ -1,7 +1,6 @@
-"""What a check found, in words a person and a program can act on.
+"""Findings of a verification, for people and programs.
 
-Knows: kinds, ranges of bytes and offsets, sentences. Refuses to know: how things are found or mended.
-Invariant: a finding names one file and one range in it, what that means for the records, and what to do next.
+A finding names a file and a range in it, the effect on records, and the next step.
 """
 
 from enum import StrEnum
@@ -10,14 +9,14 @@ import msgspec
 
 
 class Severity(StrEnum):
-    """How bad it is. A log with `note`s only is sound."""
+    """Severity of a finding. A log with only `note`s is intact."""
 
     NOTE = "note"
-    """What a crash leaves behind; opening the log puts it right and nothing acknowledged is lost."""
+    """Left by a crash; opening the log repairs it, and no acknowledged record is lost."""
     FAULT = "fault"
-    """Something is broken that can be made again from the rest: no record is lost."""
+    """Broken, but can be rebuilt from other files: no record is lost."""
     DAMAGE = "damage"
-    """Bytes that were durable are no longer what they were: records may be lost."""
+    """Durable bytes have changed: records may be lost."""
 
 
 class Kind(StrEnum):
@@ -41,7 +40,7 @@ class Kind(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be. `file` is relative to the data folder; ranges are half-open."""
+    """A problem. `file` is relative to the data folder; ranges are half-open."""
 
     severity: Severity
     kind: Kind
@@ -63,7 +62,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PartitionReport(msgspec.Struct, kw_only=True):
-    """What one partition holds, and what is wrong with it."""
+    """Contents and findings of a partition."""
 
     topic: str
     partition: int
@@ -82,13 +81,13 @@ def empty_report(topic: str, partition: int) -> PartitionReport:
 
 
 class VerifyReport(msgspec.Struct, kw_only=True):
-    """What a check of a folder (or of one topic in it) found."""
+    """Result of verifying a folder, or one topic in it."""
 
     folder: str
     sound: bool
     bytes_read: int
     findings: list[Finding]
-    """Findings that belong to no partition."""
+    """Findings outside of partitions."""
     partitions: list[PartitionReport]
     next_command: str | None = None
 

@@ -1,8 +1,6 @@
-"""Everything about one partition: what recovery says when it reads every byte, and what the other files say of the batches.
+"""Inspect a partition: run recovery over every byte, and check indexes, snapshots and checkpoints against the batches.
 
-Knows: how indexes, snapshots and checkpoints are held against the batches. Refuses to know: what is damage, what a crash can
-leave and where the log ends (recovery does), the order and the safety of changes (repair does).
-Invariant: an inspection changes nothing; what recovery would put right is a note, everything else is not.
+An inspection changes nothing. What recovery would repair is a note; other findings are more severe.
 """
 
 import re
@@ -63,32 +61,32 @@ class Inspection(msgspec.Struct, kw_only=True):
 Progress = Callable[[int], None]
 
 _OURS = re.compile(r"\d{20}(\.log|\.idx|\.state|\.cleaned|\.swap)|state\.[ab]")
-_REFUSED = "use the version that wrote it; repair leaves it"
+_REFUSED = "use the version of braidlog that wrote it; repair does not change it"
 _NOTES = {
-    ChangeKind.REMOVE_REWRITE: (Kind.LEFTOVER, "a rewrite was not finished", "opening removes it"),
-    ChangeKind.FINISH_REWRITE: (Kind.LEFTOVER, "a rewrite was interrupted", "opening puts it in its place"),
-    ChangeKind.REMOVE_CREATION: (Kind.TAIL, "its creation was never finished", "opening removes it"),
+    ChangeKind.REMOVE_REWRITE: (Kind.LEFTOVER, "incomplete rewrite", "opening removes it"),
+    ChangeKind.FINISH_REWRITE: (Kind.LEFTOVER, "interrupted rewrite", "opening completes it"),
+    ChangeKind.REMOVE_CREATION: (Kind.TAIL, "incomplete creation", "opening removes it"),
     ChangeKind.REMOVE_RETAINED: (Kind.LEFTOVER, "it lies below the log's start", "opening removes it"),
     ChangeKind.REMOVE_BEHIND: (Kind.TAIL, "it follows the end of the log", "opening removes it"),
     ChangeKind.REMOVE_STRAY: (Kind.LEFTOVER, "it belongs to no segment", "opening removes it"),
-    ChangeKind.CUT: (Kind.TAIL, "", "opening cuts it off; nothing acknowledged is in it"),
+    ChangeKind.CUT: (Kind.TAIL, "", "opening truncates it; it contains no acknowledged record"),
 }
-_NO_WRITES = "no record is lost by this alone; the partition takes no writes until it is repaired"
+_NO_WRITES = "no record is lost by this alone; the partition refuses writes until it is repaired"
 _DAMAGES = {
     DamageKind.BATCH: (Kind.BATCH, ""),
     DamageKind.CUT: (Kind.CUT, ""),
     DamageKind.MISSING: (Kind.MISSING, ""),
     DamageKind.HEAD: (Kind.HEAD, _NO_WRITES),
     DamageKind.MARK: (Kind.MARK, _NO_WRITES),
-    DamageKind.FOREIGN: (Kind.FOREIGN, "its records are another partition's; the ones that stood here are lost"),
+    DamageKind.FOREIGN: (Kind.FOREIGN, "its records belong to another partition; the original records are lost"),
     DamageKind.VERSION: (Kind.UNREADABLE, _REFUSED),
-    DamageKind.REWRITE: (Kind.LEFTOVER, "the rewrite is lost; what it replaced is used"),
+    DamageKind.REWRITE: (Kind.LEFTOVER, "the rewrite is lost; the original segment is used"),
 }
-_NOTHING_LEFT = "nothing tells which offsets were given out: restore the partition from a copy, or delete the topic"
+_NOTHING_LEFT = "the used offsets are unknown: restore the partition from a backup, or delete the topic"
 
 
 class Inspector:
-    """One inspection of one partition. `drop_unreadable`: batches whose records do not decode count as lost."""
+    """Inspects a partition. `drop_unreadable`: batches whose records do not decode count as lost."""
 
     def __init__(
         self,
@@ -133,14 +131,14 @@ class Inspector:
         for damage in refused:
             self._find_damage(damage)
         if not refused and not opened.segments and not self._recovery.images:
-            self._find(Severity.DAMAGE, Kind.PARTITION, "", "no segment and no checkpoint is left", _NOTHING_LEFT)
+            self._find(Severity.DAMAGE, Kind.PARTITION, "", "all segments and checkpoints are missing", _NOTHING_LEFT)
         elif not refused:
             self._inspection.opened = opened
             self._judge(opened)
         return self._inspection
 
     def _judge(self, opened: Recovered) -> None:
-        """Put into words what recovery found, and what is left to say of the files beside the segments."""
+        """Add the findings of recovery, and of the files beside the segments."""
         report, state = self._report, opened.state
         report.start_offset, report.end_offset, report.segments = (
             state.start_offset,
@@ -152,7 +150,9 @@ class Inspector:
             if not _OURS.fullmatch(name):
                 is_aside = name.endswith(DAMAGED)
                 why = (
-                    "set aside: a damaged copy, replaced by another node's" if is_aside else "not a file of braidlog's"
+                    "quarantined: a damaged replica, replaced by another node's"
+                    if is_aside
+                    else "not a file of braidlog's"
                 )
                 self._find(Severity.NOTE, Kind.STRANGER, name, why, "it is left alone")
         for change in opened.report.changes:
@@ -193,7 +193,7 @@ class Inspector:
         )
 
     def _find_change(self, change: Change) -> None:
-        if change.kind is not ChangeKind.DERIVED:  # what is derived from the batches is held against them here
+        if change.kind is not ChangeKind.DERIVED:  # derived files are checked against the batches here
             kind, why, meaning = _NOTES[change.kind]
             offsets = (change.offset, None) if change.kind is ChangeKind.CUT else (None, None)
             place = (change.position, change.end)
@@ -203,11 +203,11 @@ class Inspector:
         kind, meaning = _DAMAGES[damage.kind]
         first, following = damage.first_offset, damage.next_offset
         if damage.mended:
-            meaning = "one bit outside the checksum is wrong; repair puts it right and loses nothing"
+            meaning = "one bit outside the checksum is wrong; repair corrects it without loss"
         elif not meaning:
             meaning = f"{_offsets(first, following)} lost" if following > first else "no offset is lost"
         if damage.kind is DamageKind.MISSING and not self._recovery.images:
-            meaning += ", and perhaps later ones: without segment and checkpoint nothing tells where the log ended"
+            meaning += ", and perhaps later ones: without segment and checkpoint the log end offset is unknown"
         place, name = (damage.position, damage.end), damage.file.rsplit("/", 1)[-1]
         self._find(Severity.DAMAGE, kind, name, damage.why, meaning, place, (first, following))
 
@@ -234,7 +234,7 @@ class Inspector:
         return any(damage.file == segment.path for damage in self._recovery.report.damages)
 
     def take(self, segment: Segment, found: ScannedBatch) -> str | None:
-        """One whose records do not decode is as it was written: its owner decides."""
+        """Check a batch; a valid batch whose records do not decode is left to the operator's decision."""
         rebuild, header = self._rebuild, found.header
         assert rebuild is not None
         self._indexes[-1].see(found)
@@ -245,12 +245,12 @@ class Inspector:
                     found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX, dense=False
                 )
         except ProtocolError as error:
-            why = f"its records do not decode: {error}"
+            why = f"records do not decode: {error}"
             if self._drop_unreadable:
                 rebuild.is_whole = False
                 return why
             meaning = (
-                "the checksum holds: it was written like this. Repair keeps it, or with --drop-unreadable takes it out"
+                "the checksum is valid: it was written like this. Repair keeps it, or removes it with --drop-unreadable"
             )
             place, offsets = (
                 (found.position, found.position + header.size_bytes),
@@ -279,7 +279,7 @@ class Inspector:
             return None
 
     def _check_snapshot(self, rebuild: StateRebuild, base: int, *, is_first: bool, must_be: bool) -> None:
-        """Compare a snapshot with the state rebuilt so far, or learn from it what the log alone cannot tell any more."""
+        """Compare a snapshot with the rebuilt state, or take from it what the log no longer contains."""
         try:
             snapshot = read_snapshot(self._disk, self._folder, base)
             why = "the snapshot is missing" if snapshot is None and must_be else rebuild.compare(snapshot)
@@ -292,12 +292,12 @@ class Inspector:
 
     def _find_snapshot_fault(self, base: int, why: str, image: StateImage | None) -> None:
         self._inspection.snapshots[base] = image
-        meaning = "no record is lost; it serves only when both checkpoints are"
+        meaning = "no record is lost; it is used only if both checkpoints are lost"
         self._find(Severity.FAULT, Kind.SNAPSHOT, state_name(base), why, meaning)
 
     def _place_snapshots(self, opened: Recovered) -> None:
-        """Beside a missing segment a snapshot that is broken cannot be told any more. Of the others, recovery knows start and
-        epochs: the batch with which an epoch began may be lost."""
+        """Add the snapshots to rewrite. Next to a missing segment a broken snapshot cannot be rebuilt. Recovery provides start
+        offset and epochs, since the first batch of an epoch may be lost."""
         for damage in opened.report.damages:
             if damage.kind is DamageKind.MISSING:
                 try:
@@ -318,7 +318,7 @@ class Inspector:
         self._compared = True
         why = rebuild.contradiction(newest) if not newest.is_intent else None
         if why is not None:
-            meaning = "a retry may be taken for new, or a transaction be misread; no record is lost"
+            meaning = "a retry may be stored twice, or a transaction be misread; no record is lost"
             self._find(Severity.FAULT, Kind.CHECKPOINT, "state", why, meaning)
             self._inspection.rebuilt = rebuild.image()
             self._inspection.rebuilt.start_offset = newest.start_offset
@@ -329,16 +329,18 @@ class Inspector:
         self._check_checkpoint()
         for name, why in opened.slots.all_faults().items():
             severity = Severity.FAULT if self._recovery.images else Severity.DAMAGE
-            meaning = "the other checkpoint is used and this one written again; a crash during a checkpoint looks alike"
+            meaning = (
+                "the other checkpoint is used, and this one rewritten; a crash during a checkpoint has the same effect"
+            )
             if not self._recovery.images:
                 meaning = (
-                    "no checkpoint is left: producers, transactions and epochs are rebuilt from the batches, "
+                    "both checkpoints are lost: producers, transactions and epochs are rebuilt from the batches, "
                     "and records deleted inside the first segment reappear"
                 )
             self._find(severity, Kind.CHECKPOINT, name, why, meaning)
 
     def _find_index_fault(self, check: "_IndexCheck", opened: Recovered) -> None:
-        """What is untrue of an index: a fault where it was written before the last checkpoint, else what a crash leaves."""
+        """Report a wrong index: a fault if it was written before the last checkpoint, else a note."""
         segment, following = check.segment, check.following
         newest = next(iter(self._recovery.images), None)
         checkpoint_end = 0 if newest is None else newest.end_offset
@@ -347,31 +349,31 @@ class Inspector:
         is_due = following is not None and newest is not None and checkpoint_end >= following
         is_clean = opened.report.clean_stop
         if self._is_damaged(segment) or not segment.path.endswith(".log"):
-            return  # a rewrite brings its own, and without all batches nothing tells whether the index is right
+            return  # a rewrite has its own index, and without all batches the index cannot be checked
         is_missing = not self._disk.exists(segment.index_path)
         if is_missing and following is None and not is_clean:
             return  # an active segment gets one with its first checkpoint
         why = check.finish(checkpoint_end, is_due=is_due)
         if why is not None:
-            # A rewrite brings its index later, and a back-up holds none of an active segment.
+            # A rewrite gets its index later, and a backup has no index of an active segment.
             is_left_out = is_missing and (segment.head.generation > 0 or following is None)
             severity = Severity.FAULT if (is_clean or is_due) and not is_left_out else Severity.NOTE
-            meaning = "no record is lost; it is built again from the batches"
+            meaning = "no record is lost; it is rebuilt from the batches"
             self._find(severity, Kind.INDEX, index_name(segment.base_offset), why, meaning)
 
 
 class _IndexCheck:
-    """Holds the entries of an index against the batches as they pass by."""
+    """Checks the entries of an index against the batches."""
 
     def __init__(self, disk: Disk, segment: Segment) -> None:
         self.segment = segment
         self.following: int | None = None
-        """Base offset of the next segment: this one is sealed."""
+        """Base offset of the next segment, if this one is sealed."""
         self.index, self._load_fault = load_index(disk, segment)
         self._next = 0
         self._latest_ms = NO_TIMESTAMP
         self._wrong: tuple[int, str] | None = None
-        """The offset of the first entry that is not true, and why."""
+        """Offset of the first wrong entry, and the reason."""
 
     def see(self, found: ScannedBatch) -> None:
         index, header = self.index, found.header
@@ -383,11 +385,11 @@ class _IndexCheck:
         self._latest_ms = max(self._latest_ms, header.max_timestamp)
 
     def finish(self, checkpoint_end: int, *, is_due: bool) -> str | None:
-        """What is untrue of the index, once all batches have passed by. Behind the checkpoint the index of an active segment
-        may be older than the batches; nobody believes it there. `is_due`: it was sealed before the checkpoint."""
+        """Return what is wrong with the index after all batches. Behind the checkpoint the index of an active segment may be
+        older than the batches, and is not used. `is_due`: the segment was sealed before the checkpoint."""
         index, is_sealed = self.index, self.following is not None
         if self._wrong is None and self._next < len(index):
-            self._wrong = (index.entry(self._next).offset, f"entry {self._next} points behind the last batch")
+            self._wrong = (index.entry(self._next).offset, f"entry {self._next} points beyond the last batch")
         if self._load_fault is not None:
             return self._load_fault
         if index.end is None and is_due:
@@ -401,7 +403,7 @@ class _IndexCheck:
 
 
 def segment_bytes(disk: Disk, folder: str) -> int:
-    """The sizes of all segments in a partition's folder."""
+    """Return the total size of all segments in a partition's folder."""
     total = 0
     for base in bases_of(disk.names(folder), LOG):
         with closing(disk.open(join(folder, log_name(base)), writable=False)) as file:
@@ -410,7 +412,7 @@ def segment_bytes(disk: Disk, folder: str) -> int:
 
 
 def load_index(disk: Disk, segment: Segment) -> tuple[SparseIndex, str | None]:
-    """What holds of a segment's index file, and why the rest does not."""
+    """Return the valid part of a segment's index, and why the rest is invalid."""
     index = SparseIndex(segment.base_offset, segment.head.generation, 1)
     if not disk.exists(segment.index_path):
         return index, "the index is missing"

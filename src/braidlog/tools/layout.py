@@ -1,7 +1,6 @@
-"""A data folder as it lies on the disk, read without believing that any of it is whole.
+"""The layout of a data folder, read without trusting any file.
 
-Knows: where topics and partitions are kept, and what is left of their descriptions. Refuses to know: what is in a partition.
-Invariant: changes nothing; raises only where this is no data folder at all, or the disk itself refuses.
+Changes nothing. Raises only if the path is not a data folder, or the disk fails.
 """
 
 import re
@@ -38,7 +37,7 @@ _TOPIC_ID_AT = slice(16, 32)
 
 
 class TopicPlace(msgspec.Struct):
-    """One numbered folder of topics/. `meta` is made up where both of its descriptions are lost."""
+    """A numbered folder of topics/. `meta` is a placeholder if both copies of the description are lost."""
 
     number: str
     meta: TopicMeta
@@ -51,7 +50,7 @@ class TopicPlace(msgspec.Struct):
 
 
 class Layout:
-    """The topics of a folder, and what is wrong outside of partitions."""
+    """The topics of a data folder, and findings outside of partitions."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk = disk
@@ -61,7 +60,7 @@ class Layout:
         self.is_identity_lost = False
         self.folder_id = ""
         self.cluster = ""
-        """The cluster to which the folder belongs; empty: to none."""
+        """The cluster of the folder; empty: none."""
         self.leftovers: list[str] = []
         topics = join(path, "topics")
         if not disk.exists(path):
@@ -75,7 +74,7 @@ class Layout:
         self.topics = self._read_topics(names)
         for name in disk.names(path):
             if name not in _KNOWN:
-                self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+                self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is ignored")
 
     def _find(
         self, severity: Severity, kind: Kind, file: str, why: str, meaning: str, topic: str | None = None
@@ -92,7 +91,7 @@ class Layout:
                 self.folder_id, self.cluster = identity.folder_id, identity.cluster
                 why = unreadable(identity)
             except msgspec.MsgspecError as error:
-                why = f"it does not decode: {error}"
+                why = f"does not decode: {error}"
             if why is not None:
                 raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{self.path}: {why}")
         self.is_identity_lost = not slots
@@ -103,13 +102,13 @@ class Layout:
     def _find_slots(
         self, kind: Kind, place: str, faults: dict[str, str], lost: str | None, topic: str | None = None
     ) -> None:
-        """One file of a pair is a fault; both are one loss, and `lost` says what it means."""
+        """Report damaged files of a pair: one is a fault, both are a loss with the meaning `lost`."""
         if lost is not None:
             why = "; ".join(f"{name}: {why}" for name, why in sorted(faults.items()))
             self._find(Severity.DAMAGE, kind, place or self.path, why, lost, topic)
             return
         for name, why in sorted(faults.items()):
-            meaning = "the other one is used and this one written again"
+            meaning = "the other copy is used, and this one rewritten"
             self._find(Severity.FAULT, kind, place + name, why, meaning, topic)
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -123,11 +122,11 @@ class Layout:
                     places.append(place)
             elif name.endswith((".new", ".gone")):
                 self.leftovers.append(name)
-                why = "a creation was not finished" if name.endswith(".new") else "a deletion was not finished"
+                why = "incomplete creation" if name.endswith(".new") else "incomplete deletion"
                 self._find(Severity.NOTE, Kind.LEFTOVER, f"topics/{name}", why, "opening removes it")
             else:
-                why = "set aside: not in the node's metadata" if name.endswith(STRAY) else "not a topic's folder"
-                self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", why, "it is left alone")
+                why = "quarantined: not in the node's metadata" if name.endswith(STRAY) else "not a topic's folder"
+                self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", why, "it is ignored")
         return sorted(places, key=lambda place: place.meta.name)
 
     def _read_topic(self, number: str) -> TopicPlace | None:
@@ -139,11 +138,11 @@ class Layout:
             try:
                 metas.append(msgspec.json.decode(slot.payload, type=TopicMeta))
             except msgspec.MsgspecError as error:
-                undecoded[slot.name] = f"it does not decode: {error}"
+                undecoded[slot.name] = f"does not decode: {error}"
         faults = {**pair.all_faults(), **undecoded}
         place = TopicPlace(number, metas[0]) if metas else self._invent_topic(number)
         if place is None:
-            meaning = "no partition is left either: nothing tells what it was"
+            meaning = "all partitions are missing, too: the topic cannot be identified"
             self._find(Severity.DAMAGE, Kind.TOPIC, f"topics/{number}", "the topic's description is lost", meaning)
             return None
         place.bad_slots = sorted(faults)
@@ -153,7 +152,7 @@ class Layout:
         return place
 
     def _invent_topic(self, number: str) -> TopicPlace | None:
-        """Describe a topic whose description is lost by what its segments still say of it."""
+        """Reconstruct a lost description from the segments of the topic."""
         folder = join(self.path, "topics", number)
         partitions = [name for name in self.disk.names(folder) if _PARTITION.fullmatch(name)]
         ids: list[str] = []
@@ -177,13 +176,13 @@ class Layout:
         return TopicPlace(number, meta, is_lost=True)
 
     def choose(self, topic: str | None) -> list[TopicPlace]:
-        """The topics to look at: all, or the one that was named."""
+        """Return all topics, or the named topic."""
         if topic is None:
             return self.topics
         chosen = [place for place in self.topics if place.meta.name == topic]
         if not chosen:
             known = ", ".join(place.meta.name for place in self.topics[:5])
-            hint = f"; there are: {known}" if known else "; there are none"
+            hint = f"; topics: {known}" if known else "; the folder has no topics"
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {topic[:60]!r} does not exist{hint}")
         return chosen
 
@@ -193,14 +192,14 @@ class Layout:
         return join(self.path, "topics", place.number, f"{partition:04d}")
 
     def data_bytes(self, places: list[TopicPlace]) -> int:
-        """How much there is to read: the sizes of all segments."""
+        """Return the total size of all segments."""
         folders = [self.partition_folder(place, each) for place in places for each in place.meta.held]
         return sum(segment_bytes(self.disk, folder) for folder in folders if self.disk.is_folder(folder))
 
     def inspect(
         self, place: TopicPlace, partition: int, *, progress: Progress | None = None, drop_unreadable: bool = False
     ) -> Inspection:
-        """Read every byte of one partition."""
+        """Inspect every byte of a partition."""
         identity = Identity(bytes.fromhex(place.meta.topic_id), partition)
         inspection = Inspection(
             report=empty_report(place.meta.name, partition),

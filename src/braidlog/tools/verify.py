@@ -1,7 +1,6 @@
-"""Read every byte of a data folder and say whether it is what was written.
+"""Verify every byte of a data folder.
 
-Knows: how to put the findings of all partitions together. Refuses to know: how they are shown, how they are mended.
-Invariant: changes nothing and takes no lock. On a folder in use the end of a partition may be seen half-written: that is a note.
+Changes nothing and takes no lock. In a folder in use, the end of a partition may be incomplete, which is a note.
 """
 
 import shlex
@@ -15,7 +14,7 @@ from braidlog.tools.layout import Layout
 def verify(
     disk: Disk, path: str, topic: str | None = None, *, progress: Progress | None = None, layout: Layout | None = None
 ) -> VerifyReport:
-    """Check one topic or, by default, everything."""
+    """Verify one topic or, by default, all."""
     layout = layout or Layout(disk, path)
     reports = [
         layout.inspect(place, partition, progress=progress).report

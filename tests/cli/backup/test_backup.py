@@ -125,8 +125,8 @@ def test_a_restored_backup_is_a_consistent_cut(
     data = tmp_path / "restored"
     made = Braid().json("restore", str(folder), str(data), "--backup", name, schema="restore")
     assert made["backup"] == name
-    assert "Sound" in Braid().ok("log", "verify", str(data))
-    assert "Sound" in Braid().ok("kv", "verify", str(data))
+    assert "Intact" in Braid().ok("log", "verify", str(data))
+    assert "Intact" in Braid().ok("kv", "verify", str(data))
     with ServerProcess(data) as server:
         transactional(server)  # its producer comes back: what it had open is aborted
         committed = f"{url_of(server)}?isolation=read_committed"
@@ -153,7 +153,7 @@ def test_a_backup_of_partitions_that_were_closed_is_sound_when_restored(tmp_path
     with ServerProcess(tmp_path / "data") as server:
         Braid(server).ok("backup", "create", str(tmp_path / "kept"))
     Braid().ok("restore", str(tmp_path / "kept"), str(tmp_path / "restored"))
-    assert "Sound" in Braid().ok("log", "verify", str(tmp_path / "restored"))
+    assert "Intact" in Braid().ok("log", "verify", str(tmp_path / "restored"))
 
 
 def numbers(client: Client, topic: str) -> list[int]:
@@ -221,7 +221,7 @@ def test_damage_is_found_and_mended_by_a_full_one(tmp_path: Path) -> None:
     assert "SHA-256" in braid.fails(4, "restore", kept, str(tmp_path / "restored"))
     assert "was interrupted" in braid.fails(3, "restore", kept, str(tmp_path / "restored"))
     braid.ok("backup", "create", kept, "--data", data, "--full")
-    assert "is sound" in braid.ok("backup", "verify", kept)
+    assert "is intact" in braid.ok("backup", "verify", kept)
     manifest = tmp_path / "kept" / "backups" / f"{made['backup']}.json"
     manifest.write_bytes(manifest.read_bytes().replace(b"topics/0", b"../../00"))
     assert "checksum" in braid.fails(4, "backup", "verify", kept, made["backup"])

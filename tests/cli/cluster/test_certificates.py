@@ -33,7 +33,7 @@ def test_the_addresses_of_a_node_are_in_its_certificate(tmp_path: Path) -> None:
     assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["10.0.0.1", "127.0.0.1"]
     for wrong in ("one", "-1", "=10.0.0.1", ""):
         said = braid(tmp_path / "wrong", "--", wrong)
-        assert (said.exit_code, "give its number, or number=address" in said.output) == (2, True)
+        assert (said.exit_code, "pass its number, or number=address" in said.output) == (2, True)
 
 
 def test_nothing_is_replaced(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     said = braid(tmp_path, "1")
     assert said.exit_code != 0
-    assert "node-1.key is there, and is not replaced" in said.output
+    assert "node-1.key already exists and is not replaced" in said.output
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     (tmp_path / "braidlog-ca.pem").unlink()
-    assert "braidlog-ca.key is there" in braid(tmp_path, "2").output
+    assert "braidlog-ca.key already exists" in braid(tmp_path, "2").output

@@ -43,23 +43,27 @@ def test_nothing_is_wrong() -> None:
     [
         (changed(node={"alive": False}), "node 1 (10.0.0.1:9092) is fenced", "start it again"),
         (changed(node={"alive": False}, place={"in_sync": (2, 3)}), "node 1 (10.0.0.1:9092) is fenced", "its log"),
-        (changed(node={"draining": True}), "node 1 drains: it leads nothing", "braid cluster drain 1 --undo"),
-        (changed(place={"leader": None, "in_sync": ()}), "without a leader: t/0", "start the nodes"),
+        (changed(node={"draining": True}), "node 1 is draining: it leads no partition", "braid cluster drain 1 --undo"),
+        (changed(place={"leader": None, "in_sync": ()}), "without a leader: t/0", "start their nodes"),
         (changed(place={"in_sync": (1, 2)}), "replicas are behind: t/0", "catch up"),
-        (changed(node={"host": "127.0.0.1"}), "to dial 127.0.0.1", "advertised_host"),
-        (changed(place={"replicas": (1,), "in_sync": (1,)}), "on one node only: t/0", "lost with their node"),
+        (changed(node={"host": "127.0.0.1"}), "to clients: 127.0.0.1", "advertised_host"),
+        (changed(place={"replicas": (1,), "in_sync": (1,)}), "no other replica: t/0", "lost if their node"),
         (
             with_slots(leader=None, in_sync=()),
             "no node serves the keys of slots 7",
             "start the nodes that hold them: 1, 2, 3",
         ),
-        (msgspec.structs.replace(WELL, lacking=LACKING), "replication factor: t (wants 3), u (wants 2)", "start those"),
+        (
+            msgspec.structs.replace(WELL, lacking=LACKING),
+            "replication factor: t (replication factor 3), u (replication factor 2)",
+            "start the offline",
+        ),
         (with_slots(leader=1, in_sync=(1, 2)), "replicas of keys are behind: slots 7", "catch up"),
-        (with_slots(leader=1, in_sync=(1,), alive=False), "no majority is in sync: slots 7", "at ONE only"),
+        (with_slots(leader=1, in_sync=(1,), alive=False), "no majority is in sync: slots 7", "only consistency ONE"),
         (
             ClusterInfo("id", 1, NODES, tuple(msgspec.structs.replace(PLACES[0], partition=at) for at in range(4))),
             "node 1 leads 4 partitions",
-            "return by themselves",
+            "elected automatically",
         ),
     ],
 )
@@ -89,5 +93,5 @@ def test_many_partitions_are_counted_and_few_named() -> None:
 
 def test_a_node_that_is_alone_is_well(braid_server_shared: ServerProcess) -> None:
     braid = Braid(braid_server_shared)
-    assert braid.ok("cluster", "doctor") == "Nothing is wrong.\n"
+    assert braid.ok("cluster", "doctor") == "No problems found.\n"
     assert braid.json("cluster", "doctor", schema="cluster-doctor") == []

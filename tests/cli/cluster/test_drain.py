@@ -14,7 +14,7 @@ def test_what_another_could_lead_has_no_reason_to_stay() -> None:
 
 
 def test_why_a_leader_stays() -> None:
-    alone = "no other replica that may lead is in sync (on: 2, 3)"
+    alone = "no other eligible replica is in sync (on: 2, 3)"
     assert still_led(changed(place={"in_sync": (1,)}), 1) == [StillLed("t", 0, alone)]
     nodes = tuple(msgspec.structs.replace(each, draining=True) for each in WELL.nodes)
     assert still_led(msgspec.structs.replace(WELL, nodes=nodes), 1) == [StillLed("t", 0, alone)]

@@ -75,7 +75,7 @@ def test_replicas_are_added_and_removed() -> None:
 
 
 def test_too_few_nodes_are_refused_in_words() -> None:
-    with pytest.raises(ValueError, match="t/0 is to have 3 replicas, and 2 nodes are named; name more of them"):
+    with pytest.raises(ValueError, match="t/0 needs 3 replicas, but only 2 nodes are named; name more nodes"):
         make_plan(placed((1, 2, 3)), racks(1, 2))
 
 

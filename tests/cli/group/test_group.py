@@ -49,7 +49,7 @@ def test_lag_is_counted_in_records(braid: Braid, read: Read) -> None:
         line.split() for line in braid.ok("group", "list").splitlines()
     ]
     shown = braid.ok("group", "describe", read.group).splitlines()
-    assert shown[0] == f"{read.group}: classic group, Empty, 2 behind"
+    assert shown[0] == f"{read.group}: classic group, Empty, lag 2"
     assert shown[-1].split() == [read.topic, "0", "3", "5", "2"]
 
 
@@ -116,7 +116,7 @@ def test_topics_that_were_never_read(braid: Braid, read: Read) -> None:
     assert [line.split() for line in table[1:3]] == [[read.topic, "0", "3", "0", "5"], [read.topic, "1", "0", "5"]]
     assert braid.ok("consume", read.topic, "--group", read.group).count("\n") == 10
     nothing = fresh("nothing")
-    assert "has committed nothing" in braid.fails(1, "group", "reset", nothing, "--to", "latest")
+    assert "has no committed offsets" in braid.fails(1, "group", "reset", nothing, "--to", "latest")
     assert "UNKNOWN_TOPIC" in braid.fails(3, "group", "reset", nothing, "--topic", fresh("absent"), "--to", "latest")
 
 
@@ -143,10 +143,10 @@ def test_the_commits_of_one_topic_are_forgotten(braid: Braid) -> None:
     for topic in (kept, gone):
         braid.ok("topic", "create", topic, "-p", "2")
         braid.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes")
-    assert braid.ok("group", "delete", group, "--topic", gone, "--yes") == f"{group}: forgot 2 commits\n"
+    assert braid.ok("group", "delete", group, "--topic", gone, "--yes") == f"{group}: deleted 2 committed offsets\n"
     left = braid.json("group", "describe", group, schema="group-describe")["positions"]
     assert [(row["topic"], row["partition"]) for row in left] == [(kept, 0), (kept, 1)]
-    assert "has committed nothing of" in braid.fails(1, "group", "delete", group, "--topic", gone, "--yes")
+    assert "has no committed offsets in" in braid.fails(1, "group", "delete", group, "--topic", gone, "--yes")
     with braidlog.connect(braid.url) as client, client.consumer() as consumer:
         consumer.subscribe(kept, group=group)
         consumer.poll(timeout=0)
@@ -191,7 +191,8 @@ def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:
     cursus = Braid(braid_server_shared, "cursus")
     assert cursus.ok("consume", topic, "--group", group, "-n", "1") == "one\n"
     assert "pass --topic" in cursus.fails(2, "group", "reset", group, "--to", "latest")
-    assert cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes").endswith("were reset.\n")
+    done = cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes")
+    assert done.endswith(f"Reset the offsets of group {group}.\n")
     assert "listing a group's commits" in cursus.fails(3, "group", "delete", group, "--yes")
     assert "listing and describing groups" in Braid(braid_server_shared, "rustlog").fails(3, "group", "list")
     flux = Braid(braid_server_shared, "flux")

@@ -57,7 +57,7 @@ def test_a_damaged_store_is_shown_and_made_whole(data: Path) -> None:
     checked("kv-verify", "verify", data)
 
     tried = braid("repair", "--dry-run", data)
-    assert (tried.exit_code, "Nothing was changed" in tried.stdout) == (0, True)
+    assert (tried.exit_code, "Nothing changed" in tried.stdout) == (0, True)
     checked("kv-repair-plan", "repair", "--dry-run", data)
     assert braid("repair", data, answer="n\n").exit_code == 1
     assert braid("verify", data).exit_code == 1, "nothing was changed"
@@ -66,7 +66,7 @@ def test_a_damaged_store_is_shown_and_made_whole(data: Path) -> None:
     assert (done.exit_code, "the store has 2 keys" in done.stdout) == (0, True), done.output
     assert [path.name for path in (data / "quarantine").glob("kv-*/*")] != []
     again = braid("verify", data)
-    assert (again.exit_code, again.stdout.startswith("Sound: 2 keys")) == (0, True)
+    assert (again.exit_code, again.stdout.startswith("Intact: 2 keys")) == (0, True)
     assert "Nothing to repair" in braid("repair", data).stdout
 
 

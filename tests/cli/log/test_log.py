@@ -120,14 +120,14 @@ def test_from_damage_to_sound(data: Path, name: str) -> None:
 
     dry = braid("repair", "--dry-run", data)
     assert dry.exit_code == 0
-    assert "Nothing was changed" in dry.output
+    assert "Nothing changed" in dry.output
     plan = check("log-repair-plan", braid("repair", "--dry-run", "-o", "json", data).output)
     assert plan["steps"]
     assert tree(data) == damaged
 
     done = braid("repair", "--yes", data)
     assert done.exit_code == 0, done.output
-    assert "the folder is sound and takes writes again" in done.output
+    assert "the folder is intact and accepts writes" in done.output
     assert braid("verify", data).exit_code == 0
     with Log(str(data)) as log:
         kept = {record.offset: record for record in log.topic("clicks")}
@@ -148,7 +148,7 @@ def test_repair_asks_first(data: Path) -> None:
     before = tree(data)
     refused = braid("repair", data, answer="n\n")
     assert refused.exit_code == 1
-    assert "Nothing was changed." in refused.stderr
+    assert "Nothing changed." in refused.stderr
     unanswered = braid("repair", data, answer="")
     assert unanswered.exit_code == 2
     assert "not a terminal: pass --yes to confirm" in unanswered.stderr
@@ -209,7 +209,7 @@ def test_verify_of_a_sound_folder(data: Path) -> None:
         "TOPIC", "PARTITION", "OFFSETS", "SEGMENTS", "BATCHES", "RECORDS", "READ", "VERDICT",
     ]  # fmt: skip
     assert "clicks  0          [0, 30)" in done.output
-    assert "Sound: " in done.output
+    assert "Intact: " in done.output
     assert check("log-verify", braid("verify", data, "-o", "json").output)["sound"]
     assert tree(data) == before
 
@@ -239,7 +239,7 @@ def test_unknown_topic_and_partition_are_refused(data: Path) -> None:
     for command in ("dump", "verify", "repair"):
         done = braid(command, data, "clack")
         assert done.exit_code == 3
-        assert done.stderr == "braid: topic 'clack' does not exist; there are: clicks, views\n"
+        assert done.stderr == "braid: topic 'clack' does not exist; topics: clicks, views\n"
     done = braid("dump", data, "views", "-p", "2")
     assert (done.exit_code, done.stderr) == (3, "braid: topic 'views' has partitions 0 to 1, not 2\n")
 
@@ -256,7 +256,7 @@ def test_list(data: Path) -> None:
 
 def test_list_of_an_empty_folder(tmp_path: Path) -> None:
     Log(str(tmp_path / "new")).close()
-    assert braid("list", tmp_path / "new").output == f"{tmp_path / 'new'} holds no topics yet.\n"
+    assert braid("list", tmp_path / "new").output == f"{tmp_path / 'new'} holds no topics.\n"
 
 
 def lines(*args: str | Path) -> list[Any]:
@@ -398,7 +398,7 @@ def test_a_loss_is_accepted_once_and_only_if_there_is_one(data: Path) -> None:
         log.folder.create_topic("__coordinator_state", 1, log.topic("clicks").settings)
         log.folder.remember_internal("__coordinator_state")
     assert (
-        "'__coordinator_state' is not lost: nothing was changed"
+        "'__coordinator_state' exists: nothing changed"
         in braid("accept-loss", data, "__coordinator_state", "--yes").output
     )
     with Log(str(data)) as log:
@@ -407,6 +407,6 @@ def test_a_loss_is_accepted_once_and_only_if_there_is_one(data: Path) -> None:
     refused = braid("accept-loss", data, "__coordinator_state")
     assert (refused.exit_code, tree(data)) == (2, before)
     assert "not a terminal: pass --yes to confirm" in refused.output
-    assert "makes an empty '__coordinator_state'" in braid("accept-loss", data, "__coordinator_state", "--yes").output
+    assert "creates an empty '__coordinator_state'" in braid("accept-loss", data, "__coordinator_state", "--yes").output
     with Log(str(data)) as log:
         assert log.folder.identity.internal_topics == ()

@@ -46,8 +46,8 @@ def test_as_a_person_reads_it(braid_server_shared: ServerProcess) -> None:
     assert "more: --topics" in said
     assert said.endswith("  ready\n")
     assert "more: --topics" not in braid.ok("node", "--topics")
-    assert "there is no node 7; there are 0" in braid.fails(1, "node", "7")
-    assert "nodes have numbers" in braid.fails(2, "node", "list")
+    assert "unknown node 7; nodes: 0" in braid.fails(1, "node", "7")
+    assert "is not a node number" in braid.fails(2, "node", "list")
 
 
 def test_what_is_wrong_is_a_no(tmp_path: Path) -> None:
@@ -76,4 +76,4 @@ def test_a_node_that_is_fenced_is_not_asked(braid_server_shared: ServerProcess) 
     with connect(Braid(braid_server_shared).url) as client:
         found = facts_of(client, row)
     assert not found.is_well
-    assert (found.process, found.silence) == (None, "fenced: it is not there, or the others do not hear it")
+    assert (found.process, found.silence) == (None, "fenced: the node is stopped or unreachable")

@@ -127,12 +127,12 @@ def test_three_nodes_from_start_to_end(tmp_path: Path) -> None:
         assert "3 of 3 nodes alive" in status.stdout
         second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
         assert second.returncode == 3
-        assert f"nodes run over {tmp_path / 'data'} already: 3 nodes, {line.partition('with: ')[2]}" in second.stderr
+        assert f"nodes already run on {tmp_path / 'data'}: 3 nodes, {line.partition('with: ')[2]}" in second.stderr
         assert f"stop them with: kill {process.pid}" in second.stderr
         third = processes_of(tmp_path / "data" / "node-3")
         (victim,) = [pid for pid in third if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
-        until(lambda: "node 3 has ended with exit code -9" in said.read_text(), "its end is told")
+        until(lambda: "node 3 ended with exit code -9" in said.read_text(), "its end is told")
         assert "2 nodes left" in said.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS_MAX) == 0, said.read_text()

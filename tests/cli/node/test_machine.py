@@ -98,7 +98,7 @@ def test_doctor_asks_every_member_of_etcd_that_the_settings_name(tmp_path: Path)
     (found,) = [each for each in json.loads(result.stdout)["findings"] if each["check"] == "etcd"]
     assert found["status"] == "warn"
     assert "no member answers" in found["detail"]
-    assert "start the nodes" in found["remedy"]
+    assert "start the cluster's nodes" in found["remedy"]
 
 
 def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_doctor_names_what_is_damaged_in_a_folder(tmp_path: Path, monkeypatch: p
     cost = sum(path.stat().st_size + tool.PARTITION_COST_BYTES for path in tmp_path.glob("topics/*/*/*.log"))
     monkeypatch.setattr(tool, "READ_BYTES_MAX", cost - 1)
     (found,) = tool._partitions(str(tmp_path))
-    assert (found.status, found.detail) == ("warn", "1 of 7 were not read: that would take long")
+    assert (found.status, found.detail) == ("warn", "1 of 7 were not read, to save time")
     assert found.remedy.endswith(f"braid log verify {tmp_path}")
     monkeypatch.undo()
     for segment in tmp_path.glob("topics/*/*/*.log"):
@@ -156,7 +156,7 @@ def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
         "2 damaged copies: topics/00000002/0000, topics/00000002/0001",
     )
     assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
-    assert (stray.status, stray.detail) == ("warn", "1 topics that are not in the metadata: topics/00000001.stray")
+    assert (stray.status, stray.detail) == ("warn", "1 topics missing in the metadata: topics/00000001.stray")
     assert (rest.status, rest.detail) == ("ok", "2, all whole")
 
 
@@ -311,7 +311,7 @@ def test_health_of_one_who_does_not_answer() -> None:
 
 def test_health_of_nobody() -> None:
     said = Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
-    assert "cannot be reached: Connection refused; is a node running?" in said
+    assert "cannot be reached: Connection refused; start a node" in said
     assert "Usage:" in Braid().fails(2, "health", "--url", "127.0.0.1:9644")
 
 
@@ -325,9 +325,9 @@ def test_bench(braid_server_shared: ServerProcess) -> None:
     for each in told["figures"]:
         assert 0 < each["low"] <= each["median"] <= each["high"]
         assert each["repeats"] == 2
-    assert "no benchmark" in told["note"]
+    assert "not a benchmark" in told["note"]
     assert not [name for name in braid.ok("topic", "list", "-o", "name").split() if name.startswith("braid-bench")]
-    assert "no benchmark" in braid.ok("bench", "--records", "10", "--repeats", "1")
+    assert "not a benchmark" in braid.ok("bench", "--records", "10", "--repeats", "1")
     assert "Usage:" in braid.fails(2, "bench", "--repeats", "0")
 
 
@@ -490,7 +490,7 @@ def test_prometheus_and_grafana() -> None:
     else:
         assert (result.exit_code, result.stderr) == (
             4,
-            "braid: this installation has no dashboard (console/grafana.json)\n",
+            "braid: console/grafana.json is missing; reinstall braidlog\n",
         )
 
 
@@ -506,12 +506,14 @@ def test_the_settings_file_changes_nothing_and_has_everything(tmp_path: Path) ->
     loaded = load_config(("file", uncommented), {}, {})
     assert loaded.config == ServerConfig()
     assert {name for name, origin in loaded.origins.items() if origin == "default"} == set()
-    assert "is there already" in braid.fails(3, "config", "init", str(file))
+    assert "already exists" in braid.fails(3, "config", "init", str(file))
     file.write_text("node = 'x'\n")
     braid.ok("config", "init", str(file), "--force")
     assert file.read_text(encoding="utf-8") == text == braid.ok("config", "init", "-") == template()
     missing = str(tmp_path / "missing.toml")
-    assert f"no file {missing}; `braid config init {missing}`" in braid.fails(3, "config", "check", "-c", missing)
+    assert f"file not found: {missing}; create it with `braid config init {missing}`" in braid.fails(
+        3, "config", "check", "-c", missing
+    )
     assert "No such file" in braid.fails(3, "config", "init", str(tmp_path / "absent" / "braid.toml"))
 
 

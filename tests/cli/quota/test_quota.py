@@ -67,10 +67,10 @@ def test_whose_a_quota_is(braid: Braid, whose: dict[str, str], rate: str, field:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (["set", "--append-bytes", "5"], 2, "nobody named"),
-        (["remove"], 2, "nobody named"),
+        (["set", "--append-bytes", "5"], 2, "missing target"),
+        (["remove"], 2, "missing target"),
         (["set", "--user", "ann"], 2, "nothing to set"),
-        (["set", "--user", "ann", "--address", "10.0.0.1", "--connections", "5"], 2, "stands alone"),
+        (["set", "--user", "ann", "--address", "10.0.0.1", "--connections", "5"], 2, "cannot be combined"),
         (["set", "--user", "ann", "--append-bytes", "0"], 2, "0 is not in the range"),
         (["set", "--user", "ann", "--connections", "5"], 3, "addresses have a rate of connections and no other"),
         (["set", "--address", "somewhere", "--connections", "5"], 3, "is no address"),
@@ -85,7 +85,7 @@ def test_what_is_refused(braid: Braid, args: list[str], code: int, words: str) -
 def test_those_of_the_settings_are_shown_and_not_removed(braid: Braid) -> None:
     configured = {"fetch_bytes_per_second": 900000000}
     assert _quota(braid, user="*") == configured
-    assert "stands in the node's settings" in braid.fails(1, "quota", "remove", "--user", "*")
+    assert "comes from the node's settings" in braid.fails(1, "quota", "remove", "--user", "*")
     braid.ok("quota", "set", "--user", "*", "--append-bytes", "800000000", "--fetch-bytes", "700000000")
     assert _quota(braid, user="*") == {"append_bytes_per_second": 800000000, "fetch_bytes_per_second": 700000000}
     braid.ok("quota", "remove", "--user", "*")

@@ -59,7 +59,10 @@ def test_values_are_printed_by_their_schemas(braid: Braid, topic: str) -> None:
     assert lines[2:] == [b" no schema", b"gone ", b" nor this"]
     said = result.stderr.splitlines()
     assert said == [
-        f"{topic}/0 at 2: the value is printed as it is: no schema id: a value with one begins with a byte 0 and four bytes of id"
+        (
+            f"{topic}/0 at 2: value printed without decoding: no schema id: "
+            "a value with one begins with a byte 0 and four bytes of id"
+        )
     ]
 
 

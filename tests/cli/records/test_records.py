@@ -182,7 +182,7 @@ def test_a_line_that_is_wrong_ends_it(braid: Braid, topic: str) -> None:
 
 def test_an_offset_behind_the_end_is_said_to_be(braid: Braid, topic: str) -> None:
     braid.ok("produce", topic, stdin="one\n")
-    assert f"{topic} ends at offset 1: there is nothing at 99 yet" in braid("consume", topic, "-o", "99").stderr
+    assert f"{topic} ends at offset 1: no record at 99 yet" in braid("consume", topic, "-o", "99").stderr
     assert braid("consume", topic, "-o", "1").stderr == ""
 
 
@@ -279,8 +279,8 @@ def test_wrong_usage(braid: Braid, args: list[str]) -> None:
 
 
 def test_a_group_and_offsets(braid: Braid, topic: str) -> None:
-    assert "or --partition" in braid.fails(2, "consume", topic, "--group", "g", "-p", "0")
-    assert "where it has committed" in braid.fails(2, "consume", topic, "--group", "g", "-o", "5")
+    assert "--group and --partition exclude each other" in braid.fails(2, "consume", topic, "--group", "g", "-p", "0")
+    assert "starts at its committed offsets" in braid.fails(2, "consume", topic, "--group", "g", "-o", "5")
 
 
 # -- pipes and interrupts ----------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_produce_without_answers_gives_up_at_the_second_interrupt(tmp_path: Path
             writer.stdin.flush()
             answer.wait()
             writer.send_signal(signal.SIGINT)
-            assert writer.stderr.readline() == b"braid: 1 record on the way; another interrupt gives up\n"
+            assert writer.stderr.readline() == b"braid: 1 record in flight; interrupt again to give up\n"
             writer.send_signal(signal.SIGINT)
             assert writer.wait(SECONDS_MAX) == 130
             assert writer.stderr.read() == b"braid: gave up; 1 of 2 records acknowledged\n"

@@ -30,10 +30,10 @@ def test_a_schema_from_file_to_file_and_away(braid: Braid, tmp_path: Path) -> No
     file.write_text(ORDER)
     other.write_text(OTHER)
     proto.write_text('syntax = "proto3"; import "o"; message M { A a = 1; }')
-    assert "There are no schemas" in braid.ok("schema", "list")
-    assert braid.ok("schema", "register", "orders-value", str(file)) == "orders-value has it under id 1\n"
+    assert "No schemas" in braid.ok("schema", "list")
+    assert braid.ok("schema", "register", "orders-value", str(file)) == "registered in orders-value: id=1\n"
     assert braid.ok("schema", "get", "orders-value") == f"{ORDER}\n"
-    assert braid.ok("schema", "check", "orders-value", str(file)) == f"{file} fits orders-value\n"
+    assert braid.ok("schema", "check", "orders-value", str(file)) == f"{file} is compatible with orders-value\n"
     assert "READER_FIELD_MISSING_DEFAULT_VALUE" in braid.fails(1, "schema", "check", "orders-value", str(other))
     assert "incompatible" in braid.fails(3, "schema", "register", "orders-value", str(other))
     (tmp_path / "a.proto").write_text('syntax = "proto3"; message A { int32 i = 1; }')
@@ -49,7 +49,7 @@ def test_a_schema_from_file_to_file_and_away(braid: Braid, tmp_path: Path) -> No
     assert told["references"] == [{"name": "o", "subject": "a", "version": 1}]
     assert "not deleted first" in braid.fails(3, "schema", "delete", "orders-value", "--permanent", "--yes")
     assert braid.ok("schema", "delete", "orders-value", "--version", "1") == "deleted version 1 of orders-value\n"
-    assert braid.ok("schema", "delete", "orders-value", "--permanent", "--yes") == "deleted orders-value for good\n"
+    assert braid.ok("schema", "delete", "orders-value", "--permanent", "--yes") == "deleted orders-value permanently\n"
     assert "not found" in braid.fails(3, "schema", "get", "orders-value")
 
 

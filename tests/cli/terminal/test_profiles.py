@@ -45,7 +45,7 @@ def test_a_profile_is_used_until_something_else_is_said(braid_server_shared: Ser
     assert braid("profile", "use", "nowhere").exit_code == REFUSED
     missing = braid("topic", "list", "--profile", "nowhere")
     assert missing.exit_code == USAGE
-    assert "no profile 'nowhere'; there are: here" in missing.output
+    assert "unknown profile 'nowhere'; profiles: here" in missing.output
     assert braid("profile", "use", "--none").exit_code == 0
     assert braid("profile", "use").exit_code == USAGE
 
@@ -55,7 +55,7 @@ def test_a_profile_keeps_no_secret(home: Path) -> None:
     token.write_text("s3cret")
     refused = braid("profile", "create", "p", "--server", "kafka://ann:s3cret@h:9092")
     assert refused.exit_code == USAGE
-    assert "keeps no secrets" in refused.output
+    assert "stores no secrets" in refused.output
     made = braid("profile", "create", "p", "--server", "kafka://h", "--principal", "ann", "--token-file", str(token))
     assert made.exit_code == 0, made.output
     file = home / "home/braidlog/profiles.json"
@@ -159,7 +159,7 @@ def test_settings_are_checked(home: Path) -> None:
     file = home / "braidlog.toml"
     file.write_text("[listeners.flux]\nport = 7000\n")
     sound = braid("config", "check", "-c", str(file), "--set", "listeners.mlog.port=7001")
-    assert sound.output == "sound; 2 settings given, the others are the defaults\n"
+    assert sound.output == "valid; 2 settings given, all others have their defaults\n"
     file.write_text("[listeners.flux]\nprot = 7000\n")
     wrong = braid("config", "check", "-c", str(file))
     assert wrong.exit_code == REFUSED

@@ -37,7 +37,7 @@ def test_a_topic_from_its_making_to_its_end(braid: Braid) -> None:
         ["segment.bytes", "2000000"],
     ]
     assert "default" in braid.ok("topic", "describe", topic, "--all")
-    assert braid.ok("topic", "trim", topic, "-p", "1", "--before", "1", "--yes") == f"{topic}/1 begins at 1\n"
+    assert braid.ok("topic", "trim", topic, "-p", "1", "--before", "1", "--yes") == f"{topic}/1 now starts at 1\n"
     assert braid.ok("consume", topic) == "two\n"
     braid.ok("topic", "trim", topic, "--before", "end", "--yes")
     assert braid.ok("consume", topic) == ""
@@ -49,7 +49,7 @@ def test_what_is_there_is_left_alone(braid: Braid) -> None:
     topic = fresh("twice")
     braid.ok("topic", "create", topic)
     assert "TOPIC_ALREADY_EXISTS" in braid.fails(3, "topic", "create", topic)
-    assert braid.ok("topic", "create", topic, "-p", "9", "--if-absent") == f"{topic} is there already\n"
+    assert braid.ok("topic", "create", topic, "-p", "9", "--if-absent") == f"{topic} already exists\n"
     assert len(braid.json("topic", "describe", topic, schema="topic-describe")[0]["partitions"]) == 1
 
 
@@ -86,7 +86,7 @@ def test_a_partition_that_is_not_there(braid: Braid) -> None:
     topic = fresh("few")
     braid.ok("topic", "create", topic)
     for args in (["topic", "trim", topic, "--before", "0", "-p", "1", "--yes"], ["consume", topic, "-p", "1"]):
-        assert "there is no 1" in braid.fails(2, *args)
+        assert "partition 1 does not exist" in braid.fails(2, *args)
 
 
 def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:

@@ -84,7 +84,7 @@ def test_one_mechanism_and_more_iterations(braid: Braid) -> None:
 def test_what_is_refused(braid: Braid, server: ServerProcess, folder: Path) -> None:
     user = fresh("carol")
     for nothing in ("", "\n", "  \nsecond line\n"):
-        assert "the input holds no password" in braid.fails(2, "user", "create", user, stdin=nothing)
+        assert "the input contains no password" in braid.fails(2, "user", "create", user, stdin=nothing)
     assert "--yes" in braid.fails(2, "user", "delete", user)
     assert "no principal that could have a password" in braid.fails(3, "user", "create", "*", stdin="word\n")
     through_mlog = Braid(server, "mlog")
@@ -107,7 +107,7 @@ def test_a_token_is_in_a_file_and_its_hash_in_the_settings(braid: Braid, folder:
     assert secret not in (folder / "braid.toml").read_text()
     braid.ok("topic", "list", *as_(folder, "dora"))
     assert "not allowed" in braid.fails(3, "topic", "list", *as_(folder, "dora", "wrong"))
-    assert "is there already" in Braid().fails(3, "user", "token", "dora", "--file", str(file))
+    assert "already exists" in Braid().fails(3, "user", "token", "dora", "--file", str(file))
     assert file.read_text().strip() == secret
     assert "cannot write" in Braid().fails(3, "user", "token", "dora", "--file", str(folder / "no" / "where"))
     quoted = Braid().ok("user", "token", 'a "b', "--file", str(folder / "odd.token"))

@@ -135,7 +135,7 @@ def test_an_offline_partition_is_a_reason_and_counted(tmp_path: Path) -> None:
         assert "braidlog_partitions_offline 1\n" in ask(f"{node.admin_url}/metrics").text
         assert ask(f"{node.admin_url}/healthz").status == 200
         assert (
-            "fail  partitions    broken/0 is damaged: it cannot be read"
+            "fail  partitions    broken/0 is damaged: not readable"
             in Braid()("doctor", "--data-dir", str(tmp_path / "data")).stdout
         )
 

@@ -135,7 +135,7 @@ def test_all_that_was_acknowledged_is_there_after_etcd_was_put_back(tmp_path: Pa
     assert "run `braid cluster recover`" in refusal(nodes.configs[1])
     settings = ["--set", f"cluster.etcd={etcd.url}", "--set", "cluster.prefix=p"]
     told = CliRunner().invoke(main, ["cluster", "recover", *settings, *nodes.folders, "--yes"], catch_exceptions=False)
-    assert "start all nodes with the settings they had" in told.output
+    assert "start all nodes with their previous settings" in told.output
 
     async def at_last(servers: list[Server]) -> None:
         assert values(await leader_of(servers), "t") == 3

@@ -42,7 +42,7 @@ def test_members_are_asked_one_by_one_and_the_one_of_a_removed_node_is_removed(
 ) -> None:
     healthy = asked(three)
     assert {name: each.trouble for name, each in healthy.items()} == {"m0": "", "m1": "", "m2": ""}
-    assert told(healthy) == [(Status.OK, "3 of 3 members are healthy, 2 are needed", "")]
+    assert told(healthy) == [(Status.OK, "3 of 3 members are healthy, 2 required", "")]
 
     three[2].kill()
     found, until = asked(three), time.monotonic() + SECONDS_MAX
@@ -54,7 +54,7 @@ def test_members_are_asked_one_by_one_and_the_one_of_a_removed_node_is_removed(
     assert down[:2] == (Status.WARN, f"member m2 {dead.url} {dead.trouble}")
     assert f"etcdctl member remove {dead.number:x}" in down[2]
     assert margin[0] is Status.WARN
-    assert margin[1] == "2 of 3 members are healthy, 2 are needed: the metadata does not survive the loss of one more"
+    assert margin[1] == "2 of 3 members are healthy, 2 required: another failure makes the metadata read-only"
 
     async def remove(*names: str) -> None:
         config = ClusterConfig(etcd="embedded")

@@ -64,27 +64,27 @@ def test_bytes(text: str) -> None:
 
 REFUSED = {
     "CAF": "odd number of hex digits",
-    "hello": "'hello' is no word",
+    "hello": "unknown word 'hello'",
     '"no end': "does not end on its line",
     "u8 256": "256 does not fit u8",
     "i8 -129": "-129 does not fit i8",
-    "u16": "a value for u16 is expected",
-    "u16 many": "'many' is no value for u16",
-    "[ 01": "the bracket is never closed by ]",
-    "01 ]": "] closes nothing",
-    "u16 len(a)": "len of brackets that are not there",
-    "u16 $x": "$x was not captured before",
-    "$x": "$x was not captured before",
-    "??": "stand in answers",
-    "...": "stand in answers",
-    "u32 ?x": "stand in answers",
-    "**": "did not show",
-    "repeat x { }": "'x' is no count",
-    "repeat 3 01": "repeat N is followed by",
-    "repeat 100001 { 01 }": "no count from 0 to 100000",
-    "repeat 1000 { repeat 1000 { 00 } }": "repeats in repeats make more than 100000",
-    f"repeat 100000 {{ `{'x' * 2000}` }}": "more than 134217728 bytes",
-    r'"\q"': r"\q is no escape",
+    "u16": "expected a value for u16",
+    "u16 many": "invalid value 'many' for u16",
+    "[ 01": "missing closing bracket ]",
+    "01 ]": "unmatched ]",
+    "u16 len(a)": "len of unknown brackets",
+    "u16 $x": "$x is not captured before this line",
+    "$x": "$x is not captured before this line",
+    "??": "are valid in answers",
+    "...": "are valid in answers",
+    "u32 ?x": "are valid in answers",
+    "**": "is a hidden byte",
+    "repeat x { }": "invalid count 'x'",
+    "repeat 3 01": "repeat N needs",
+    "repeat 100001 { 01 }": "use 0 to 100000",
+    "repeat 1000 { repeat 1000 { 00 } }": "nested repeats exceed 100000",
+    f"repeat 100000 {{ `{'x' * 2000}` }}": "exceeds 134217728 bytes",
+    r'"\q"': r"unknown escape \q",
     "bytes 4 x": "bytes N ?name",
 }
 
@@ -99,7 +99,7 @@ def test_what_means_nothing_is_refused_with_its_line(text: str) -> None:
 def test_secrets_are_put_back() -> None:
     items = parse(words_of("00 0B ** ** **", 1))
     assert encode(items, {}, secret=b"abc") == b"\x00\x0babc"
-    with pytest.raises(NotationError, match="3 bytes were hidden here, the secret has 2"):
+    with pytest.raises(NotationError, match="3 hidden bytes, but the secret has 2"):
         encode(items, {}, secret=b"ab")
 
 
@@ -117,7 +117,7 @@ def test_lines_become_cases_and_steps() -> None:
 
 
 def test_two_cases_of_one_name_are_refused() -> None:
-    with pytest.raises(NotationError, match="two cases 'a'"):
+    with pytest.raises(NotationError, match="duplicate case 'a'"):
         read_script("== a\n> 01\n== a\n> 02")
 
 

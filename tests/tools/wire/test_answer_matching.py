@@ -54,9 +54,9 @@ DIFFERENT = [
     ('"hello"', b"help", 3, "6C"),
     ("u32 7", b"\0\0\0\x08", 3, "07"),
     ("u16 $id", b"\0\x08", 1, "07"),
-    ('u32 len [ "OK" ]', b"\0\0\0\x03OK!", 6, "the end of 3 bytes that were announced"),
+    ('u32 len [ "OK" ]', b"\0\0\0\x03OK!", 6, "the end of the announced 3 bytes"),
     ('u32 len [ "OK!" ]', b"\0\0\0\x02OK!", 6, "21"),
-    ("u8 len [ u8 len [ ... ] ]", b"\x02\x05ab", 3, "5 bytes that are announced"),
+    ("u8 len [ u8 len [ ... ] ]", b"\x02\x05ab", 3, "5 bytes, the announced length"),
     ('"n=" dec ?n "|"', b"n=x|", 2, "a decimal number"),
     ("varint 5", b"\x04", 0, "5"),
     ("uvarint ?n", b"\xff" * 10 + b"\x01", 0, "a varint of at most 10 bytes"),
@@ -80,5 +80,5 @@ def test_the_end_of_the_connection_ends_what_is_open() -> None:
 
 
 def test_anything_needs_an_end() -> None:
-    with pytest.raises(NotationError, match="is followed by bytes or a text"):
+    with pytest.raises(NotationError, match="must be followed by bytes or a text"):
         matched("... u8 ??", b"abc")

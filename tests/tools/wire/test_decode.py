@@ -157,7 +157,7 @@ def test_a_capture_that_is_cut_off_or_damaged(tmp_path: Path) -> None:
     whole = len(list(packets_of(data)))
     for size in range(0, len(data), 997):
         assert len(list(packets_of(data[:size]))) <= whole if size > 3 else True
-    with pytest.raises(CaptureError, match="neither pcapng nor pcap"):
+    with pytest.raises(CaptureError, match="not a pcapng or pcap file"):
         list(packets_of(b"hello world"))
-    with pytest.raises(CaptureError, match="a block of 7 bytes at byte 28"):
+    with pytest.raises(CaptureError, match="invalid block of 7 bytes at byte 28"):
         list(packets_of(data[:32] + struct.pack("<I", 7) + data[36:]))

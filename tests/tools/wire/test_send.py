@@ -39,7 +39,7 @@ def test_a_difference_is_pointed_at(echo: int, tmp_path: Path) -> None:
     file = _file(tmp_path, "== it differs\n> 00 01 02 03\n< 00 01 FF 03\n")
     done = braid("wire", "send", file, "--server", f":{echo}")
     assert done.returncode == 1
-    assert f"DIFFERENT it differs  {file}:3: byte 2 of the answer: 02 came, FF is expected" in done.stdout
+    assert f"DIFFERENT it differs  {file}:3: byte 2 of the answer: received 02, expected FF" in done.stdout
     *_, expected, received, mark = done.stdout.splitlines()
     assert expected == "  expected  00 01 FF 03"
     assert received == "  received  00 01 02 03"
@@ -47,12 +47,12 @@ def test_a_difference_is_pointed_at(echo: int, tmp_path: Path) -> None:
 
 
 DIFFERENT = {
-    "> 01\n< 01 02": "nothing more came within 0.2 s; 02 is expected",
-    "> 01 02\n< 01": "1 bytes came that nobody expected",
-    "> 01\nclose": "bytes came where the connection was to close",
+    "> 01\n< 01 02": "no more bytes within 0.2 s; expected 02",
+    "> 01 02\n< 01": "1 unexpected bytes",
+    "> 01\nclose": "received bytes instead of a close",
     "close": "the connection is still open after 0.2 s",
-    "> 01\nnothing 60000ms": "bytes came where none were expected",
-    "> u32 7\n< u32 ?id\n> u32 8\n< u32 $id": "08 came, 07 is expected",
+    "> 01\nnothing 60000ms": "received unexpected bytes",
+    "> u32 7\n< u32 ?id\n> u32 8\n< u32 $id": "received 08, expected 07",
 }
 
 
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_up(tmp_path: Path) -> None:
     with serving(lambda _: None) as port:
         done = braid("wire", "send", _file(tmp_path, "> 01\n< 01"), "--server", f":{port}")
         assert done.returncode == 1
-        assert "the connection closed, 01 is expected" in done.stdout
+        assert "connection closed, expected 01" in done.stdout
         assert braid("wire", "send", _file(tmp_path, "> 01\nclose"), "--server", f":{port}").returncode == 0
 
 

@@ -5,7 +5,7 @@ A test keeps the table total: a new `Reason` without a row fails it.
 
 from typing import Final
 
-from braidlog.adapters.errors import text_of
+from braidlog.adapters.errors import GROUPS, PRODUCERS, STREAMS, USERS, text_of
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.mayfly import messages as m
@@ -38,6 +38,7 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.FOLDER_IN_USE: Status.SERVER_ERROR,
     Reason.FOLDER_NOT_FOUND: Status.SERVER_ERROR,
     # The following concern topics, groups and transactions, which this protocol does not have.
+    **dict.fromkeys((*GROUPS, *PRODUCERS, *STREAMS, *USERS), Status.SERVER_ERROR),
     Reason.TOPIC_NOT_FOUND: Status.SERVER_ERROR,
     Reason.INVALID_TOPIC_NAME: Status.SERVER_ERROR,
     Reason.TOPIC_EXISTS: Status.SERVER_ERROR,

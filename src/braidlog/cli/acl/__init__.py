@@ -1,7 +1,4 @@
-"""`braid acl`: the rules of `braid rule`, in the words of who comes from Kafka.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid acl`: the rules of `braid rule`, in Kafka's words."""
 
 import click
 
@@ -13,10 +10,10 @@ _MODULE = "braidlog.cli.acl.change"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": ("braidlog.cli.rule.change:list_", "Which rules there are."),
-        "allow": (f"{_MODULE}:allow", "Add a rule that allows."),
-        "deny": (f"{_MODULE}:deny", "Add a rule that denies."),
-        "remove": (f"{_MODULE}:remove", "Take back a rule that was added."),
+        "list": ("braidlog.cli.rule.change:list_", "List access rules."),
+        "allow": (f"{_MODULE}:allow", "Add a rule that allows access."),
+        "deny": (f"{_MODULE}:deny", "Add a rule that denies access."),
+        "remove": (f"{_MODULE}:remove", "Remove an access rule."),
     },
     epilog="""\b
 Example:
@@ -26,5 +23,8 @@ Example:
 """,
 )
 def acl() -> None:
-    """Access control lists, which are rules here: the same as `braid rule`. Who may, or may not, do what with topics, groups,
-    transactional ids and keys. Where the node's settings have rules, more can be added while it runs."""
+    """List, add and remove access rules in Kafka's words.
+
+    They are the rules of `braid rule`: each allows or denies a principal an operation on topics, groups, transactional
+    ids or keys. Rules can be added while a node runs if its settings contain `auth.rules`.
+    """

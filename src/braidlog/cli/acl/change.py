@@ -1,7 +1,4 @@
-"""`braid acl allow`, `deny`, `remove`.
-
-Knows: words. Refuses to know: what they do, which is what `braid rule` does.
-"""
+"""`braid acl allow`, `deny`, `remove`: Kafka's words for `braid rule`."""
 
 import click
 
@@ -14,7 +11,7 @@ from braidlog.client.blocking import Client
 @naming
 @with_client
 def allow(client: Client, who: str, operations: tuple[str, ...], **named: str | None) -> None:
-    """Let PRINCIPAL (`*` is everybody) do each OPERATION with what is named, from now on."""
+    """Allow PRINCIPAL (`*`: every principal) each OPERATION on the named resources."""
     add_rules(client, who, operations, deny=False, **named)
 
 
@@ -22,7 +19,7 @@ def allow(client: Client, who: str, operations: tuple[str, ...], **named: str | 
 @naming
 @with_client
 def deny(client: Client, who: str, operations: tuple[str, ...], **named: str | None) -> None:
-    """Refuse each OPERATION with what is named to PRINCIPAL, from now on, whatever other rules allow."""
+    """Deny PRINCIPAL each OPERATION on the named resources, even if another rule allows it."""
     add_rules(client, who, operations, deny=True, **named)
 
 
@@ -31,5 +28,5 @@ def deny(client: Client, who: str, operations: tuple[str, ...], **named: str | N
 @DENY
 @with_client
 def remove(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
-    """Take back rules that were added, named in the same words; with --deny those that deny."""
+    """Remove the rules with this principal, operations and resources; with --deny, deny rules."""
     delete_rules(client, who, operations, deny=deny, **named)

@@ -1,7 +1,4 @@
-"""`braid backup`: back-ups of a node.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid backup`: backups of a node."""
 
 import click
 
@@ -13,10 +10,10 @@ _MODULE = "braidlog.cli.backup.backups"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "create": (f"{_MODULE}:create", "Back up a node that runs, or a folder whose node is stopped."),
-        "list": (f"{_MODULE}:list_", "Which back-ups a folder holds."),
-        "verify": (f"{_MODULE}:verify", "Read every byte of a back-up."),
-        "prune": (f"{_MODULE}:prune", "Remove all but the newest back-ups."),
+        "create": (f"{_MODULE}:create", "Back up a running node, or the folder of a stopped node."),
+        "list": (f"{_MODULE}:list_", "List backups."),
+        "verify": (f"{_MODULE}:verify", "Verify every byte of a backup."),
+        "prune": (f"{_MODULE}:prune", "Remove all but the newest backups."),
     },
     epilog="""\b
 Example:
@@ -26,9 +23,9 @@ Example:
 """,
 )
 def backup() -> None:
-    """Back-ups of one node: its topics, groups, transactions, users, rules and keys, all as they were at the same moment.
+    """Create, list, verify and prune backups of one node.
 
-    A back-up is made while the node serves. It holds what `kill -9` at that moment would have left, so a transaction is in it as
-    a whole or will be aborted, no commit is ahead of its records, and keys and their change feed agree. Only what the folder of
-    back-ups does not hold yet is copied.
+    A backup is a consistent snapshot of topics, groups, transactions, users, rules and keys, taken while the node
+    serves. It equals the data folder after `kill -9`: open transactions are aborted after a restore, no commit is ahead
+    of its records, and keys agree with their change feed. Backups are incremental: only new data is copied.
     """

@@ -1,7 +1,4 @@
-"""`braid backup create`, `list`, `verify`, `prune`.
-
-Knows: where the cut comes from, how back-ups look. Refuses to know: how one is kept (`tools/backup/`).
-"""
+"""`braid backup create`, `list`, `verify`, `prune`."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,7 +34,7 @@ from braidlog.tools.backup.restoring import verify_backup
 
 
 class BackupRow(msgspec.Struct, frozen=True):
-    """What `braid backup list` and `create` print of a back-up. `added`: the bytes that it added to the folder."""
+    """Row of `braid backup list` and `create`. `added`: the bytes that this backup added to the folder."""
 
     backup: str
     created: str
@@ -63,20 +60,20 @@ def _row(manifest: Manifest) -> BackupRow:
 @FOLDER
 @STORE_FILE
 @click.option(
-    "--data", type=click.Path(readable=False), help="Of a node that is stopped: its data folder. No server is asked."
+    "--data", type=click.Path(readable=False), help="Back up this data folder of a stopped node, without a server."
 )
-@click.option("--full", is_flag=True, help="Read everything, and mend damaged pieces of earlier back-ups.")
+@click.option("--full", is_flag=True, help="Read everything, and repair damaged pieces of earlier backups.")
 @TEXT_OR_JSON
 @with_node
 def create(
     node: Node, folder: str, properties: Mapping[str, str], data: str | None, output: str, *, full: bool
 ) -> None:
-    """Back up a node into FOLDER, which is made if need be and may hold earlier back-ups: what they have is not copied again.
-    It may be in an object store: s3://BUCKET/PREFIX, gs://…, abfss://….
+    """Back up a node into FOLDER, or into an object store (s3://BUCKET/PREFIX, gs://…, abfss://…).
 
-    The node goes on serving. It is asked for a cut of its data folder, which takes some milliseconds, and this command copies the
-    files: it has to run on the machine of the node, as the user the node runs as. Interrupted, it leaves no back-up, and the next
-    one uses what was copied. Nodes of a cluster are refused.
+    FOLDER is created if it does not exist. Data of earlier backups in it is not copied again. The node keeps serving: it
+    takes a snapshot of its data folder within milliseconds, and this command copies the files. Run it on the machine
+    of the node, as the node's user. An interrupted run leaves no backup; the next run reuses the copied files. Nodes of
+    a cluster are refused.
     """
     disk = OsDisk()
     store = open_store(disk, folder, properties)
@@ -110,10 +107,10 @@ def _running(disk: Disk, node: Node) -> Iterator[tuple[str, list[CutFile]]]:
 
 @contextmanager
 def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
-    folder = DataFolder(disk, data, SystemClock(), create=False)  # its lock is held as long as this is
+    folder = DataFolder(disk, data, SystemClock(), create=False)  # holds the folder's lock until it is closed
     try:
         if folder.identity.cluster:
-            words = f"{data} follows cluster {folder.identity.cluster}: what nodes agree on is not in it, but in etcd"
+            words = f"{data} belongs to cluster {folder.identity.cluster}: its metadata is in etcd, not in the folder"
             raise BrokerError(Reason.INVALID_SETTING, words)
         make_room(disk, data)
         cutting = Cutting(disk, data, folder.pool)
@@ -130,10 +127,10 @@ def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
 @STORE_FILE
 @LISTING
 def list_(folder: str, properties: Mapping[str, str], output: str) -> None:
-    """The back-ups in FOLDER, oldest first: when, how large, and how much each one added to those before it."""
+    """List the backups in FOLDER, oldest first, with time, size and added bytes."""
     store = open_store(OsDisk(), folder, properties)
     head = ["BACKUP", "CREATED", "FILES", "BYTES", "ADDED", "VERSION"]
-    empty = (f"{folder} holds no back-up that was finished.",)
+    empty = (f"{folder} holds no complete backup.",)
     print_listing(
         store.ids(),
         output,
@@ -150,9 +147,9 @@ def list_(folder: str, properties: Mapping[str, str], output: str) -> None:
 @click.argument("name", metavar="[BACKUP]", required=False)
 @OUTPUT
 def verify(folder: str, properties: Mapping[str, str], name: str | None, output: str) -> None:
-    """Read every byte of the newest back-up in FOLDER, or of the one that is named, and say whether it is what was written.
+    """Verify every byte of the newest backup in FOLDER, or of the named backup.
 
-    Exits with 1 if it is not; `braid backup create --full` then makes one that is whole.
+    Exits with 1 if the backup is damaged; `braid backup create --full` then creates a complete one.
     """
     store = open_store(OsDisk(), folder, properties)
     manifest = store.load(name)
@@ -161,11 +158,11 @@ def verify(folder: str, properties: Mapping[str, str], name: str | None, output:
     if output == "json":
         print_json(report)
     elif report.sound:
-        click.echo(f"{report.backup} is sound: {plural(report.files, 'file')}, {size(report.size)} read.")
+        click.echo(f"{report.backup} is intact: {plural(report.files, 'file')}, {size(report.size)} read.")
     else:
         for fault in report.faults:
             click.echo(f"{fault.path}: {fault.why}")
-        click.echo(f"{report.backup} is not sound: {plural(len(report.faults), 'file')} cannot be restored.")
+        click.echo(f"{report.backup} is damaged: {plural(len(report.faults), 'file')} cannot be restored.")
     if not report.sound:
         end(NO)
 
@@ -173,18 +170,18 @@ def verify(folder: str, properties: Mapping[str, str], name: str | None, output:
 @click.command(epilog="Example: braid backup prune /backups/node-1 --keep 7 --yes")
 @FOLDER
 @STORE_FILE
-@click.option("--keep", type=click.IntRange(min=1), required=True, help="How many of the newest stay.")
+@click.option("--keep", type=click.IntRange(min=1), required=True, help="Number of newest backups to keep.")
 @YES
 @TEXT_OR_JSON
 def prune(folder: str, properties: Mapping[str, str], keep: int, output: str, *, yes: bool) -> None:
-    """Remove all back-ups in FOLDER but the newest, and what only they have."""
+    """Remove all but the newest backups in FOLDER, and the data that only they use."""
     store = open_store(OsDisk(), folder, properties)
     goes = max(0, len(store.ids()) - keep)
     if goes:
-        confirm(f"Remove {plural(goes, 'back-up')} of {len(store.ids())} in {folder}?", yes=yes)
+        confirm(f"Remove {plural(goes, 'backup')} of {len(store.ids())} in {folder}?", yes=yes)
     with store.writing():
         removed, freed = store.prune(keep)
     if output == "json":
         print_json(PruneReport(removed, freed))
     else:
-        click.echo(f"removed {plural(len(removed), 'back-up')}, {size(freed)} are free")
+        click.echo(f"removed {plural(len(removed), 'backup')}, freed {size(freed)}")

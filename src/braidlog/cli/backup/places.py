@@ -1,4 +1,4 @@
-"""Where back-ups are, as it is typed: a folder or a URI, and the file that says how its store is reached."""
+"""Backup locations as options: a folder or a URI, and a file with the properties of its object store."""
 
 import tomllib
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ STORE_FILE: Final = click.option(
     show_envvar=True,
     type=click.Path(exists=True, dir_okay=False),
     callback=lambda _context, _option, path: _properties(path),
-    help="FOLDER is in an object store: TOML with the store's properties, as in tables.catalog.",
+    help="TOML file with the properties of FOLDER's object store, as in tables.catalog.",
 )
 
 
@@ -28,7 +28,7 @@ def open_store(disk: Disk, folder: str, properties: Mapping[str, str]) -> Backup
 
 
 def _properties(path: str | None) -> dict[str, str]:
-    """`"s3.endpoint" = "…"`; names with dots may stand without quotes, as a table in a table."""
+    """Read `"s3.endpoint" = "…"`; a name with dots without quotes is a nested table, and is flattened."""
     if path is None:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""`braid restore`: a data folder made of a back-up."""
+"""`braid restore`: restores a data folder from a backup."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ from braidlog.tools.backup.restoring import restore_backup
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
-    """What `braid restore -o json` prints."""
+    """Output of `braid restore -o json`."""
 
     backup: str
     data: str
@@ -24,14 +24,14 @@ class RestoreReport(msgspec.Struct, frozen=True):
 @FOLDER
 @DATA
 @STORE_FILE
-@click.option("--backup", "name", metavar="ID", help="Which one. [default: the newest]")
+@click.option("--backup", "name", metavar="ID", help="Backup to restore.  [default: the newest]")
 @TEXT_OR_JSON
 def restore(folder: str, data: str, properties: Mapping[str, str], name: str | None, output: str) -> None:
-    """Make the data folder DATA of a back-up in FOLDER. DATA must not be there yet, or be empty.
+    """Restore the data folder DATA from a backup in FOLDER.
 
-    Every byte is checked on its way. Interrupted, it leaves a folder that no node opens; remove it and restore again. The node
-    that is started over DATA is the one that was backed up, with its id, users and rules: do not run both. A transaction that was
-    open at the moment of the back-up is aborted when its time is over, or when its producer comes back.
+    DATA must not exist, or be empty. Every byte is verified. An interrupted restore leaves a folder that no node opens;
+    remove it and restore again. A node started on DATA has the id, users and rules of the original node: do not run
+    both. A transaction that was open in the backup is aborted at its timeout, or when its producer returns.
     """
     disk = OsDisk()
     store = open_store(disk, folder, properties)

@@ -1,7 +1,4 @@
-"""`braid cluster`: nodes, and who holds what.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid cluster`: nodes, leaders and replicas."""
 
 import click
 
@@ -11,21 +8,21 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "init": ("braidlog.cli.cluster.init:init", "Make a single node the first of a cluster."),
+        "init": ("braidlog.cli.cluster.init:init", "Turn a single node into the first node of a cluster."),
         "certificates": (
             "braidlog.cli.cluster.certificates:certificates",
-            "Make what nodes show each other beyond loopback.",
+            "Create the nodes' TLS certificates.",
         ),
-        "status": ("braidlog.cli.cluster.inspect:status", "Is everything there? In a few lines."),
-        "nodes": ("braidlog.cli.cluster.inspect:nodes", "Every node, whether it lives, what it leads."),
-        "partitions": ("braidlog.cli.cluster.inspect:partitions", "Who leads and who holds each partition."),
-        "events": ("braidlog.cli.cluster.events:events", "What happened: leaders, nodes, in-sync sets, topics."),
-        "drain": ("braidlog.cli.cluster.drain:drain", "Let other nodes lead what a node leads."),
-        "elect": ("braidlog.cli.cluster.placement:elect", "Let the preferred leaders lead again."),
-        "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions to other nodes."),
-        "recover": ("braidlog.cli.cluster.recover:recover", "Go on after etcd was lost or set back."),
-        "remove": ("braidlog.cli.cluster.remove:remove", "Forget a node that is gone for good."),
-        "doctor": ("braidlog.cli.cluster.doctor:doctor", "What is wrong, and what to do about it."),
+        "status": ("braidlog.cli.cluster.inspect:status", "Summarize cluster health."),
+        "nodes": ("braidlog.cli.cluster.inspect:nodes", "List nodes with state, leaders and replicas."),
+        "partitions": ("braidlog.cli.cluster.inspect:partitions", "List partitions with leader and replicas."),
+        "events": ("braidlog.cli.cluster.events:events", "List cluster events."),
+        "drain": ("braidlog.cli.cluster.drain:drain", "Move leadership away from a node."),
+        "elect": ("braidlog.cli.cluster.placement:elect", "Elect preferred leaders."),
+        "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions between nodes."),
+        "recover": ("braidlog.cli.cluster.recover:recover", "Recover after etcd was lost or restored."),
+        "remove": ("braidlog.cli.cluster.remove:remove", "Remove a stopped node from the cluster."),
+        "doctor": ("braidlog.cli.cluster.doctor:doctor", "Diagnose cluster problems and suggest remedies."),
     },
     epilog="""\b
 Example:
@@ -34,16 +31,16 @@ Example:
   braid cluster partitions --under-replicated
   braid cluster doctor
   braid cluster events --since -10m --follow
-  braid cluster elect                             each first replica leads again
+  braid cluster elect                             elect preferred leaders
   braid cluster reassign plan --nodes 1,2,4 > plan.json
 """,
 )
 def cluster() -> None:
-    """Several nodes that are one cluster: which there are, who leads and who holds each partition, what is missing.
+    """Show and change the nodes, leaders and replicas of a cluster.
 
-    Every partition has replicas on several nodes. One of them leads: it takes records and gives them out. Those that have all
-    that it has are in sync; if the leader's node dies, one of them leads next. A partition with fewer in sync than replicas is
-    under-replicated: nothing is lost, but one more loss may be one too many.
+    Every partition has replicas on several nodes. Its leader serves producers and consumers. A follower that has all
+    records of the leader is in sync, and can become leader if the leader fails. A partition with fewer in-sync replicas
+    than replicas is under-replicated: no record is lost, but another failure may make it unavailable.
 
-    Ask any node; --server takes several with commas between, and the first that answers is asked.
+    Connect to any node; --server takes several addresses separated by commas, and uses the first that answers.
     """

@@ -1,7 +1,4 @@
-"""`braid cluster certificates`: what nodes show each other.
-
-Knows: flags, and what to say. Refuses to know: how a certificate is made (`server/peers/certificate_authority.py`).
-"""
+"""`braid cluster certificates`: TLS certificates with which nodes authenticate to each other."""
 
 from pathlib import Path
 
@@ -10,7 +7,7 @@ import click
 from braidlog.model.clock import SystemClock
 
 LOOPBACK = "127.0.0.1"
-"""A member of etcd dials itself."""
+"""Addresses of every certificate: a member of etcd connects to itself."""
 
 
 class NodeAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
@@ -23,7 +20,7 @@ class NodeAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
     ) -> tuple[int, tuple[str, ...]]:
         number, _, hosts = value.partition("=")
         if not (number.isascii() and number.isdigit()):
-            self.fail(f"{value!r} is no node: give its number, or number=address (1=10.0.0.1)", param, ctx)
+            self.fail(f"{value!r} is not a node: pass its number, or number=address (1=10.0.0.1)", param, ctx)
         named = tuple(filter(None, hosts.split(",")))
         return int(number), (*named, LOOPBACK)
 
@@ -32,13 +29,14 @@ class NodeAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.argument("nodes", metavar="NODE[=ADDRESS]...", nargs=-1, required=True, type=NodeAt())
 def certificates(folder: Path, nodes: tuple[tuple[int, tuple[str, ...]], ...]) -> None:
-    """Make certificates for nodes, by their numbers: beyond loopback nodes know each other by them.
+    """Create the TLS certificates with which nodes authenticate to each other beyond loopback.
 
-    Embedded members of etcd use them too, and look for the address (or several, with commas between) that a node is reached at.
+    Name each node by its number. Embedded members of etcd use the certificates too, and verify the node's addresses:
+    add one or several, separated by commas.
 
-    Makes the cluster's authority too (braidlog-ca.pem and .key), if it is not there yet. A node gets braidlog-ca.pem and the
-    two files of its own, as cluster.peers.ca, .cert and .key; braidlog-ca.key stays with you, for nodes to come. Nothing that is
-    there is ever replaced.
+    Creates the cluster's certificate authority (braidlog-ca.pem and .key) if it does not exist. Copy braidlog-ca.pem and
+    the node's two files to each node, as cluster.peers.ca, .cert and .key. Keep braidlog-ca.key for later nodes. Existing
+    files are never replaced.
     """
     try:
         from braidlog.server.peers.certificate_authority import authority_in, make_authority, make_node_certificate  # noqa: PLC0415
@@ -49,11 +47,11 @@ def certificates(folder: Path, nodes: tuple[tuple[int, tuple[str, ...]], ...]) -
         authority = authority_in(folder)
         if not authority.certificate.exists():
             authority = make_authority(folder, clock)
-            click.echo(f"{authority.certificate}  for every node; keep {authority.key} to yourself")
+            click.echo(f"{authority.certificate}  for every node; keep {authority.key} secret")
         for number, hosts in nodes:
             made = make_node_certificate(authority, folder, number, clock, hosts)
             click.echo(f"{made.certificate}  and {made.key.name}, for node {number}")
     except FileExistsError as error:
-        raise click.ClickException(f"{error.filename} is there, and is not replaced: remove it first") from error
+        raise click.ClickException(f"{error.filename} already exists and is not replaced: remove it first") from error
     except OSError as error:
         raise click.ClickException(f"{error.filename or folder}: {error.strerror or error}") from error

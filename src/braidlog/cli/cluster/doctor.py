@@ -1,7 +1,4 @@
-"""`braid cluster doctor`: what is wrong with a cluster, and what to do about it.
-
-Knows: rules of thumb. Refuses to know: how the nodes are asked. Exit code 1 if anything is wrong.
-"""
+"""`braid cluster doctor`: diagnoses a cluster and suggests remedies. Exit code 1 if it finds a problem."""
 
 import ipaddress
 from collections import Counter
@@ -18,18 +15,18 @@ from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo
 
 UNEVEN: Final = 2
-"""A node that leads so many times its share is told of."""
+"""A node that leads this many times its share is reported."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong. `advice`: what to do."""
+    """A problem, and its remedy (`advice`)."""
 
     what: str
     advice: str
 
 
 def examine(info: ClusterInfo) -> list[Finding]:
-    """Worst first."""
+    """Return all problems, worst first."""
     return [
         *_leaderless(info),
         *_leaderless_slots(info),
@@ -46,7 +43,7 @@ def examine(info: ClusterInfo) -> list[Finding]:
 
 def _leaderless(info: ClusterInfo) -> list[Finding]:
     places = [f"{each.topic}/{each.partition}" for each in info.partitions if each.leader is None]
-    advice = "start the nodes that hold them (braid cluster partitions --under-replicated): only those have what was acknowledged"
+    advice = "start their nodes (braid cluster partitions --under-replicated): only they have the acknowledged records"
     return [Finding(f"without a leader: {named(places)}", advice)] if places else []
 
 
@@ -61,7 +58,7 @@ def _dead(info: ClusterInfo) -> list[Finding]:
     return [
         Finding(
             f"node {node.node} ({node.host}:{node.port}) is fenced",
-            "start it again, and look into its log for why it ended",
+            "start it again; its log says why it stopped",
         )
         for node in info.nodes
         if not node.alive
@@ -71,8 +68,8 @@ def _dead(info: ClusterInfo) -> list[Finding]:
 def _draining(info: ClusterInfo) -> list[Finding]:
     return [
         Finding(
-            f"node {node.node} drains: it leads nothing",
-            f"once the work on it is done: braid cluster drain {node.node} --undo, or start it again",
+            f"node {node.node} is draining: it leads no partition",
+            f"after the maintenance: braid cluster drain {node.node} --undo, or start it again",
         )
         for node in info.nodes
         if node.alive and node.draining
@@ -86,12 +83,12 @@ def _under_replicated(info: ClusterInfo) -> list[Finding]:
         for each in info.partitions
         if each.leader is not None and set(each.in_sync) < set(each.replicas) <= alive
     ]
-    advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
+    advice = "all their nodes are alive: wait until they catch up; check their disks and network if they do not"
     return [Finding(f"replicas are behind: {named(places)}", advice)] if places else []
 
 
 def _lacking(info: ClusterInfo) -> list[Finding]:
-    advice = "the cluster adds the replicas once enough nodes are live: start those that are away, or end their drain"
+    advice = "the cluster adds the replicas once enough nodes are live: start the offline nodes, or end their drain"
     text = f"fewer replicas than the replication factor: {lacking_topics(info)}"
     return [Finding(text, advice)] if info.lacking else []
 
@@ -101,10 +98,10 @@ def _weak_slots(info: ClusterInfo) -> list[Finding]:
     led = [each for each in info.weak_slots if each.leader is not None]
     places = [str(each.partition) for each in led if set(each.replicas) <= alive]
     few = [str(each.partition) for each in led if len(each.in_sync) * 2 <= len(each.replicas)]
-    advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
+    advice = "all their nodes are alive: wait until they catch up; check their disks and network if they do not"
     found = [Finding(f"replicas of keys are behind: slots {named(places)}", advice)] if places else []
     if few:
-        advice = "keys are written and read at ONE only: start the nodes that are away, or wait for them to catch up"
+        advice = "only consistency ONE is available: start the offline nodes, or wait until they catch up"
         found.insert(0, Finding(f"no majority is in sync: slots {named(few)}", advice))
     return found
 
@@ -114,8 +111,8 @@ def _addresses(info: ClusterInfo) -> list[Finding]:
     loopback = sorted(host for host in hosts if _is_loopback(host))
     if len(hosts) < 2 or not loopback:
         return []
-    advice = "set listeners.*.advertised_host on those nodes to a name that clients elsewhere can dial"
-    return [Finding(f"nodes tell clients to dial {', '.join(loopback)}", advice)]
+    advice = "set listeners.*.advertised_host on those nodes to a name that clients on other machines can resolve"
+    return [Finding(f"nodes advertise loopback addresses to clients: {', '.join(loopback)}", advice)]
 
 
 def _is_loopback(host: str) -> bool:
@@ -129,8 +126,8 @@ def _alone(info: ClusterInfo) -> list[Finding]:
     if len(info.nodes) < 2:
         return []
     places = [f"{each.topic}/{each.partition}" for each in info.partitions if len(each.replicas) == 1]
-    advice = "they are lost with their node's disk: give them replicas on other nodes"
-    return [Finding(f"on one node only: {named(places)}", advice)] if places else []
+    advice = "they are lost if their node's disk fails: add replicas on other nodes"
+    return [Finding(f"no other replica: {named(places)}", advice)] if places else []
 
 
 def _uneven(info: ClusterInfo) -> list[Finding]:
@@ -140,8 +137,8 @@ def _uneven(info: ClusterInfo) -> list[Finding]:
     found = [node for node in alive if leads[node] > UNEVEN * share and leads[node] > len(alive)]
     return [
         Finding(
-            f"node {node} leads {leads[node]} partitions, twice its share and more",
-            "preferred leaders return by themselves after some minutes of calm",
+            f"node {node} leads {leads[node]} partitions, at least twice its share",
+            "preferred leaders are elected automatically after some minutes without changes",
         )
         for node in found
     ]
@@ -151,12 +148,12 @@ def _uneven(info: ClusterInfo) -> list[Finding]:
 @OUTPUT
 @with_client
 def doctor(client: Client, output: str) -> None:
-    """What is wrong with the cluster, and what to do about each; exit code 1 if there is anything."""
+    """Diagnose cluster problems and suggest remedies; exit with 1 if there are any."""
     found = examine(client.admin.describe_cluster())
     if output == "json":
         print_json(found)
     elif not found:
-        click.echo("Nothing is wrong.")
+        click.echo("No problems found.")
     else:
         for each in found:
             click.echo(f"{paint('wrong', 'red')}  {each.what}\n       {each.advice}")

@@ -1,7 +1,4 @@
-"""`braid cluster drain`: a node leads nothing, and stays.
-
-Knows: what to ask, how long to watch, what to say. Refuses to know: who leads next (the nodes decide).
-"""
+"""`braid cluster drain`: moves leadership away from a node, which keeps following."""
 
 import threading
 import time
@@ -22,7 +19,7 @@ NAMED_MAX: Final = 10
 
 
 class DrainReport(msgspec.Struct, frozen=True):
-    """What `braid cluster drain -o json` prints. `leads`: the partitions that it still leads, and why (`reason`)."""
+    """Output of `braid cluster drain -o json`. `leads`: the partitions that the node still leads, each with a reason."""
 
     node: int
     draining: bool
@@ -36,7 +33,7 @@ class StillLed(msgspec.Struct, frozen=True):
 
 
 def still_led(info: ClusterInfo, node: int) -> list[StillLed]:
-    """What a node leads although it should not."""
+    """Return the partitions that a drained node still leads."""
     may_lead = {each.node for each in info.nodes if each.alive and not each.draining and each.node != node}
     return [
         StillLed(each.topic, each.partition, _reason(each, may_lead)) for each in info.partitions if each.leader == node
@@ -47,19 +44,20 @@ def _reason(each: ClusterPartition, may_lead: set[int]) -> str:
     if may_lead & {*each.in_sync}:
         return ""
     others = ", ".join(str(other) for other in each.replicas if other != each.leader)
-    return f"no other replica that may lead is in sync (on: {others})" if others else "it has no other replica"
+    return f"no other eligible replica is in sync (on: {others})" if others else "it has no other replica"
 
 
 @click.command(epilog="Example: braid cluster drain 2")
 @click.argument("number", metavar="NODE", type=click.IntRange(min=0))
-@click.option("--undo", is_flag=True, help="It may lead again. A node that is started anew may, too.")
+@click.option("--undo", is_flag=True, help="End the drain. A restart of the node ends it, too.")
 @TEXT_OR_JSON
 @with_client
 def drain(client: Client, number: int, *, undo: bool, output: str) -> None:
-    """Let other nodes lead what NODE leads. It goes on running and following, and leads nothing until --undo or its next start.
+    """Move leadership of all partitions away from NODE.
 
-    Leaders move to replicas that are in sync, so nothing is lost and clients follow by themselves. What no other node can lead is
-    named, with the reason, and stays; the exit code is 1 then. Groups, transactions and keys do not move.
+    NODE keeps running and following; it leads no partition until --undo or its next start. Leadership moves to in-sync
+    replicas, so no record is lost and clients reconnect automatically. Partitions that no other node can lead stay, and
+    are listed with the reason; the exit code is then 1. Groups, transactions and keys do not move.
     """
     client.admin.drain_node(number, is_draining=not undo)
     left = [] if undo else _wait(client, number)
@@ -75,24 +73,24 @@ def drain(client: Client, number: int, *, undo: bool, output: str) -> None:
 
 
 def _wait(client: Client, number: int) -> list[StillLed]:
-    """Until it leads nothing that another could; what is left then."""
+    """Wait until the node leads no partition that another node could lead; return those that stay."""
     pause, until = threading.Event(), time.monotonic() + MOVE_SECONDS_MAX
     while True:
         left = still_led(client.admin.describe_cluster(), number)
         if all(each.reason for each in left):
             return left
         if time.monotonic() >= until:
-            late = f"not moved within {MOVE_SECONDS_MAX:g} s: is the controller well?"
+            late = f"not moved within {MOVE_SECONDS_MAX:g} s: check the controller: braid cluster status"
             return [msgspec.structs.replace(each, reason=each.reason or late) for each in left]
         pause.wait(PAUSE_SECONDS)
 
 
 def _tell(number: int, left: list[StillLed]) -> None:
     if not left:
-        click.echo(f"node {number} leads nothing any more; it goes on following")
+        click.echo(f"node {number} no longer leads any partition; it keeps following")
         hint(f"braid cluster drain {number} --undo")
         return
-    click.echo(f"node {number} drains, and still leads {plural(len(left), 'partition')}:")
+    click.echo(f"node {number} is draining, and still leads {plural(len(left), 'partition')}:")
     for each in left[:NAMED_MAX]:
         click.echo(f"  {each.topic}/{each.partition}: {each.reason}")
     if len(left) > NAMED_MAX:

@@ -1,7 +1,4 @@
-"""`braid cluster events`: what happened among the nodes, as their metadata log has it.
-
-Knows: how it looks, how often to ask. Refuses to know: words of events (the nodes say them).
-"""
+"""`braid cluster events`: prints the events of the metadata log."""
 
 import threading
 from typing import Final
@@ -19,15 +16,15 @@ PAUSE_SECONDS: Final = 0.5
 
 
 @click.command(epilog="Example: braid cluster events --since -10m --follow")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
-@click.option("--since", type=MOMENT, default=0, help="From then on: -10m (also s, h, d), a time, a date.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--since", type=MOMENT, default=0, help="Events since -10m (also s, h, d), a time, a date.")
 @LINES
 @with_client
 def events(client: Client, since: int, *, follow: bool, output: str) -> None:
-    """What happened: nodes that came and went, leaders, in-sync sets, topics, users and rules; oldest first.
+    """List cluster events, oldest first: nodes, leaders, in-sync replicas, topics, users and rules.
 
-    Each line has the time by the clock of the node that wrote it, the number of its entry in the metadata log, and what it says.
-    A node knows the last 5,000 or so; what happened before they began is gone.
+    Each line has the time by the clock of the node that wrote the event, the number of its entry in the metadata log,
+    and a description. A node keeps about the last 5,000 events.
     """
     pause, after = threading.Event(), (0, -1)
     while True:

@@ -1,7 +1,4 @@
-"""`braid cluster init`: a single node becomes the first of a cluster.
-
-Knows: flags, and what to say afterwards. Refuses to know: how it is done (`server/etcd/migration.py`).
-"""
+"""`braid cluster init`: turns a single node into the first node of a cluster."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,16 +20,16 @@ PROGRESS_SECONDS: Final = 2.0
 @click.command(epilog="Example: braid cluster init -c braidlog.toml --set cluster.etcd=http://10.0.0.5:2379")
 @settings_options
 def init(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
-    """Move the topics, users, rules and keys of a stopped node into a cluster, whose first node it becomes.
+    """Turn a stopped single node into the first node of a cluster.
 
-    Takes the settings that the node runs with, and [cluster] etcd. Groups, committed offsets, transactions, sinks, named
-    producers and keys come along, and get replicas as nodes join. The change feed of keys begins again, with each key once.
-    Records stay where they are, on this node alone, until partitions are moved to others. From the first moment on the folder
-    starts with that cluster only; if this command fails or is killed, run it again. A folder without topics needs none of this:
-    started with [cluster] etcd it joins or begins one.
+    Pass the settings that the node runs with, and [cluster] etcd. Topics, users, rules, groups, committed offsets,
+    transactions, sinks, named producers and keys move into the cluster, and get replicas as nodes join. The change feed
+    of keys restarts with each key once. Records stay on this node until you reassign partitions. As soon as the command
+    has begun, the folder starts only with that cluster; if the command fails or is killed, run it again. A folder
+    without topics does not need this command: a node started with [cluster] etcd joins or creates a cluster.
 
-    Embedded members of etcd on several machines need a majority: start the other nodes first, with cluster.join = true, so that
-    they wait for this one's cluster instead of beginning one.
+    Embedded members of etcd on several machines need a majority: start the other nodes first, with cluster.join = true,
+    so that they wait for this node's cluster instead of creating one.
     """
     settings = load_settings(config, data_dir, changes, {}).config
     folder = DataFolder(OsDisk(), settings.data_dir, SystemClock())
@@ -43,14 +40,14 @@ def init(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> 
         folder.release()
     click.echo(f"{settings.data_dir} is node {settings.node} of cluster {moved.cluster}, whose metadata is in etcd")
     if moved.keys:
-        click.echo(f"{moved.keys} keys were moved into the {SLOTS} slots of the cluster")
+        click.echo(f"moved {moved.keys} keys into the {SLOTS} slots of the cluster")
     click.echo(
-        "Start it with the same [cluster] settings; other nodes join by starting with them and an empty data_dir."
+        "Start it with the same [cluster] settings. Other nodes join with the same settings and an empty data_dir."
     )
 
 
 def _progress(clock: Clock) -> Callable[[int], None]:
-    """Print how many keys are written, every few seconds."""
+    """Return a callback that prints the number of written keys every few seconds."""
     shown_at = clock.monotonic()
 
     def report(keys: int) -> None:

@@ -1,7 +1,4 @@
-"""`braid cluster status`, `nodes`, `partitions`: what the nodes say of themselves, in columns.
-
-Knows: how it looks. Refuses to know: how a door tells of it, what to do about it (`doctor.py`).
-"""
+"""`braid cluster status`, `nodes`, `partitions`: the state of a cluster as tables and JSON."""
 
 import click
 import msgspec
@@ -16,7 +13,7 @@ from braidlog.model.address import show_address
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """What `braid cluster status -o json` prints. `leaderless`, `under_replicated` and `below_factor` count partitions."""
+    """Output of `braid cluster status -o json`. `leaderless`, `under_replicated` and `below_factor` count partitions."""
 
     cluster_id: str
     controller: int
@@ -26,15 +23,15 @@ class StatusReport(msgspec.Struct, frozen=True):
     under_replicated: int
     leaderless: int
     slots: int = 0
-    """Of keys; 0: one node has all of them."""
+    """Slots of keys; 0: a single node has all keys."""
     slots_below_strength: int = 0
     slots_leaderless: int = 0
     below_factor: int = 0
-    """They have fewer replicas than their topic's replication factor."""
+    """Partitions with fewer replicas than their topic's replication factor."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """A line of `braid cluster nodes -o json`. `leads`, `holds`, `in_sync` count partitions."""
+    """Row of `braid cluster nodes -o json`. `leads`, `holds`, `in_sync` count partitions."""
 
     node: int
     address: str
@@ -85,7 +82,7 @@ def rows_of(info: ClusterInfo) -> list[NodeRow]:
 @with_client
 @watched
 def status(client: Client, output: str) -> None:
-    """How many nodes live, how many partitions and slots of keys lack a replica or a leader."""
+    """Summarize cluster health: live nodes, and partitions and slots without a replica or a leader."""
     info = client.admin.describe_cluster()
     found = status_of(info)
     if output == "json":
@@ -103,13 +100,13 @@ def status(client: Client, output: str) -> None:
 
 
 def lacking_topics(info: ClusterInfo) -> str:
-    """Name the topics that have fewer replicas than their replication factor."""
-    return named([f"{each.topic} (wants {each.replication_factor})" for each in info.lacking])
+    """Name the topics with fewer replicas than their replication factor."""
+    return named([f"{each.topic} (replication factor {each.replication_factor})" for each in info.lacking])
 
 
 def _fitness(under_replicated: int, leaderless: int) -> str:
     if not under_replicated:
-        return "all have a leader, and all replicas are in sync"
+        return "all have a leader, all replicas are in sync"
     words = f"{under_replicated} under-replicated"
     return f"{words}, {leaderless} of them without a leader" if leaderless else words
 
@@ -119,7 +116,7 @@ def _fitness(under_replicated: int, leaderless: int) -> str:
 @with_client
 @watched
 def nodes(client: Client, output: str) -> None:
-    """Every node: its address, whether it lives, how many partitions it leads, holds, and has in sync."""
+    """List nodes: address, state, and how many partitions each leads, holds and has in sync."""
     rows = rows_of(client.admin.describe_cluster())
     if output == "json":
         print_json(rows)
@@ -140,12 +137,12 @@ def nodes(client: Client, output: str) -> None:
 
 @click.command(epilog="Example: braid cluster partitions orders --under-replicated")
 @click.argument("topic", required=False)
-@click.option("--under-replicated", is_flag=True, help="Only those that lack an in-sync replica or a leader.")
+@click.option("--under-replicated", is_flag=True, help="Only partitions that lack an in-sync replica or a leader.")
 @OUTPUT
 @with_client
 @watched
 def partitions(client: Client, topic: str | None, *, under_replicated: bool, output: str) -> None:
-    """Who leads each partition, in which epoch, who holds it and who is in sync; of TOPIC alone, if one is named."""
+    """List partitions, of TOPIC or of all topics: leader, leader epoch, replicas and in-sync replicas."""
     found = [
         each
         for each in client.admin.describe_cluster().partitions
@@ -155,7 +152,7 @@ def partitions(client: Client, topic: str | None, *, under_replicated: bool, out
         print_json(found)
         return
     if not found:
-        click.echo("No partition is under-replicated." if under_replicated else "There are no such partitions.")
+        click.echo("No partition is under-replicated." if under_replicated else "No partitions.")
         return
     head = ["TOPIC", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE"]
     print_table(head, map(_cells, found))

@@ -1,7 +1,4 @@
-"""`braid cluster elect` and `braid cluster reassign`: who leads and who holds a partition is changed.
-
-Knows: how it is asked for and how it looks. Refuses to know: which plan is good (`reassignment_plan.py`), how a move goes on.
-"""
+"""`braid cluster elect` and `braid cluster reassign`: change leaders and replicas of partitions."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -23,22 +20,22 @@ PLACES = click.argument("names", metavar="[TOPIC/N]...", nargs=-1)
 
 
 class MovesReport(msgspec.Struct, frozen=True):
-    """A line of `braid cluster reassign watch -o json`."""
+    """Line of `braid cluster reassign watch -o json`."""
 
     moving: tuple[PartitionMove, ...]
 
 
 def places_of(names: Sequence[str], info: ClusterInfo) -> list[Place]:
-    """TOPIC/N is a partition, TOPIC all that it has."""
+    """Resolve TOPIC/N to a partition, and TOPIC to all its partitions."""
     known = [(each.topic, each.partition) for each in info.partitions]
     found: dict[Place, None] = {}
     for name in names:
         topic, slash, number = name.partition("/")
         if slash and not number.isdecimal():
-            raise click.UsageError(f"{name!r} names no partition; write TOPIC/NUMBER, such as orders/0")
+            raise click.UsageError(f"{name!r} is not a partition; pass TOPIC/NUMBER, such as orders/0")
         named = [place for place in known if place[0] == topic and (not slash or place[1] == int(number))]
         if not named:
-            raise click.ClickException(f"no partition {name!r}; `braid cluster partitions` lists those that are there")
+            raise click.ClickException(f"unknown partition {name!r}; see `braid cluster partitions`")
         found.update(dict.fromkeys(named))
     return list(found)
 
@@ -61,15 +58,16 @@ def _tell(told: Iterable[PartitionOutcome], output: str, done: str, nothing: str
 
 @click.command(epilog="Example: braid cluster elect orders/0 orders/1")
 @PLACES
-@click.option("--preferred", is_flag=True, help="The first replica leads: the only election there is, and the default.")
+@click.option("--preferred", is_flag=True, help="Elect the first replica; the default, and the only kind of election.")
 @OUTPUT
 @with_client
 def elect(client: Client, names: tuple[str, ...], *, preferred: bool, output: str) -> None:  # noqa: ARG001 - the default
-    """Let the first replica of each partition lead again: of those named (TOPIC is all that it has), or else of all.
+    """Elect the preferred leader of each named partition (TOPIC names all its partitions), or of all partitions.
 
-    The first replica in a partition's list is its preferred leader. After a node was away others lead what it led; it leads
-    again by itself after some minutes of calm, or at once by this command. Only a replica that is in sync is elected: nothing
-    that was acknowledged is ever lost by it. Exit code 1 if some partition could not be led by its first replica.
+    The preferred leader is the first replica of a partition. When a node returns after an outage, its partitions have
+    other leaders; preferred leaders are elected automatically after some minutes without changes, or immediately by
+    this command. Only an in-sync replica is elected, so no acknowledged record is lost. Exits with 1 if a preferred
+    leader could not be elected.
     """
     wanted = places_of(names, client.admin.describe_cluster()) if names else None
     _tell(client.admin.elect_preferred(wanted), output, "elected", "Every preferred leader leads.")
@@ -78,37 +76,37 @@ def elect(client: Client, names: tuple[str, ...], *, preferred: bool, output: st
 @click.group(
     cls=LazyGroup,
     lazy={
-        "plan": ("braidlog.cli.cluster.placement:plan", "Which partitions would move; nothing is changed."),
-        "apply": ("braidlog.cli.cluster.placement:apply", "Begin the moves of a plan."),
-        "watch": ("braidlog.cli.cluster.placement:watch", "Wait until all moves are done."),
-        "cancel": ("braidlog.cli.cluster.placement:cancel", "Give moves up."),
+        "plan": ("braidlog.cli.cluster.placement:plan", "Print a plan, without changing anything."),
+        "apply": ("braidlog.cli.cluster.placement:apply", "Start the moves of a plan."),
+        "watch": ("braidlog.cli.cluster.placement:watch", "Wait until all moves are complete."),
+        "cancel": ("braidlog.cli.cluster.placement:cancel", "Cancel moves."),
     },
     epilog="""\b
-Example: let nodes 1, 2 and 4 hold what 1, 2 and 3 held
+Example: move the replicas of nodes 1, 2 and 3 to nodes 1, 2 and 4
   braid cluster reassign plan --nodes 1,2,4 > plan.json
   braid cluster reassign apply plan.json
   braid cluster reassign watch
 """,
 )
 def reassign() -> None:
-    """Move partitions to other nodes: make a plan, look at it, apply it, watch it.
+    """Move partitions between nodes: make a plan, review it, apply it, watch it.
 
-    A move adds the new replicas, waits until they are in sync, and only then removes the old ones: meanwhile everything is
-    served, and nothing is ever on fewer nodes than before.
+    A move adds the new replicas, waits until they are in sync, and then removes the old replicas. Partitions stay
+    available, and never have fewer replicas than before.
     """
 
 
 @click.command(epilog="Example: braid cluster reassign plan orders --nodes 1,2,3 > plan.json")
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1)
-@click.option("--nodes", required=True, metavar="N,N,...", help="The nodes that are to hold them; no others will.")
-@click.option("--replicas", type=click.IntRange(1), help="So many of each partition.  [default: as many as it has]")
+@click.option("--nodes", required=True, metavar="N,N,...", help="The nodes that will hold all replicas.")
+@click.option("--replicas", type=click.IntRange(1), help="Replicas of each partition.  [default: unchanged]")
 @PLAN
 @with_client
 def plan(client: Client, topics: tuple[str, ...], nodes: str, replicas: int | None, output: str) -> None:
-    """Print which partitions of the topics (or else of all) have to move, so that these nodes hold them evenly.
+    """Print a plan that spreads the partitions of the topics, or of all topics, evenly over the nodes.
 
-    As few as possible move; replicas of one partition are on racks apart, as far as the nodes have racks. The plan is what
-    Kafka's own tool for reassignments takes too: change it by hand if you like. Nothing is done before `apply`.
+    As few partitions as possible move. Replicas of a partition are on different racks where nodes have racks. The plan
+    has the format of Kafka's kafka-reassign-partitions; you can edit it. Nothing changes before `apply`.
     """
     info = client.admin.describe_cluster()
     racks = _racks(nodes, info)
@@ -128,19 +126,19 @@ def plan(client: Client, topics: tuple[str, ...], nodes: str, replicas: int | No
         ]
         print_table(["PARTITION", "NOW ON", "THEN ON"], rows)
     if not made.partitions:
-        hint("nothing has to move")
+        hint("no partition has to move")
 
 
 def _racks(nodes: str, info: ClusterInfo) -> dict[int, str]:
-    """Of each node that is named; where none has one, each is a rack of its own."""
+    """Return the rack of each named node; a node without a rack is its own rack."""
     known = {each.node: each for each in info.nodes}
     numbers = [word.strip() for word in nodes.split(",")]
     if not all(number.isdecimal() for number in numbers):
-        raise click.UsageError(f"--nodes takes numbers with commas between, such as 1,2,3, not {nodes!r}")
+        raise click.UsageError(f"--nodes takes node numbers separated by commas, such as 1,2,3, not {nodes!r}")
     for number in map(int, numbers):
         if number not in known or not known[number].alive:
-            state = "is fenced: start it first" if number in known else "is not there"
-            raise click.ClickException(f"node {number} {state}; `braid cluster nodes` lists all")
+            state = "is fenced: start it first" if number in known else "does not exist"
+            raise click.ClickException(f"node {number} {state}; see `braid cluster nodes`")
     return {number: known[number].rack or f" {number}" for number in map(int, numbers)}
 
 
@@ -149,29 +147,30 @@ def _racks(nodes: str, info: ClusterInfo) -> dict[int, str]:
 @OUTPUT
 @with_client
 def apply(client: Client, file: IO[bytes], output: str) -> None:
-    """Begin the moves of a plan; FILE is what `plan` printed, - is the standard input. Exit code 1 if one was refused.
+    """Start the moves of a plan; FILE is the output of `plan`, - is standard input.
 
-    Each partition is taken or refused by itself. It can be applied again: what is on its way or there is left alone.
+    Each partition is accepted or refused separately; exits with 1 if one was refused. A plan can be applied again:
+    moves that are running or complete are not changed.
     """
     try:
         wanted = msgspec.json.decode(file.read(), type=Plan)
     except msgspec.DecodeError as error:
         raise click.ClickException(
-            f"{file.name} is no plan: {error}; `braid cluster reassign plan` prints one"
+            f"{file.name} is not a plan: {error}; create one with `braid cluster reassign plan`"
         ) from error
     targets = {(each.topic, each.partition): each.replicas for each in wanted.partitions}
-    _tell(client.admin.move_partitions(targets), output, "on its way", "The plan has no moves.")
+    _tell(client.admin.move_partitions(targets), output, "started", "The plan has no moves.")
     hint("braid cluster reassign watch")
 
 
 @click.command(epilog="Example: braid cluster reassign watch && braid cluster elect")
-@click.option("--once", is_flag=True, help="Tell what moves now, and do not wait.")
+@click.option("--once", is_flag=True, help="Print the current moves, and do not wait.")
 @LINES
 @with_client
 def watch(client: Client, *, once: bool, output: str) -> None:
-    """Tell which partitions are on the move each time that changes, until none is.
+    """Print the partitions that are moving, on every change, until all moves are complete.
 
-    A move to a node that is away waits for it: start the node, or give the move up (`braid cluster reassign cancel`).
+    A move to an offline node waits for it: start the node, or cancel the move (`braid cluster reassign cancel`).
     """
     pause, seen = threading.Event(), None
     while True:
@@ -187,12 +186,12 @@ def watch(client: Client, *, once: bool, output: str) -> None:
 
 def _moving(moves: Sequence[PartitionMove]) -> str:
     if not moves:
-        return "No partition is on the move."
+        return "No partition is moving."
     places = [
         f"{each.topic}/{each.partition} (from {_listed(each.removing) or 'none'} to {_listed(each.adding) or 'none'})"
         for each in moves
     ]
-    return f"{plural(len(moves), 'partition')} on the move: {named(places)}"
+    return f"{plural(len(moves), 'partition')} moving: {named(places)}"
 
 
 @click.command(epilog="Example: braid cluster reassign cancel orders/0")
@@ -200,16 +199,16 @@ def _moving(moves: Sequence[PartitionMove]) -> str:
 @OUTPUT
 @with_client
 def cancel(client: Client, names: tuple[str, ...], output: str) -> None:
-    """Give up the moves of these partitions (TOPIC is all that it has), or else all: each is where it was before.
+    """Cancel the moves of the named partitions (TOPIC names all its partitions), or all moves.
 
-    Refused, with exit code 1, if too few of the replicas it had before are in sync, or nothing moves.
+    Each partition returns to its previous replicas. Exits with 1 if too few of them are in sync, or nothing moves.
     """
     if names:
         places = places_of(names, client.admin.describe_cluster())
     else:
         places = [(each.topic, each.partition) for each in client.admin.list_moves()]
     targets: dict[Place, None] = dict.fromkeys(places)
-    _tell(client.admin.move_partitions(targets), output, "given up", "No partition is on the move.")
+    _tell(client.admin.move_partitions(targets), output, "cancelled", "No partition is moving.")
 
 
 def _listed(nodes: Iterable[int]) -> str:

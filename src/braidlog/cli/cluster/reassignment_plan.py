@@ -1,7 +1,6 @@
-"""Which partitions have to move so that a set of nodes holds them evenly.
+"""Plan a reassignment that spreads partitions evenly over nodes. Pure.
 
-Knows: replicas, racks, counting. Refuses to know: how a plan is carried out. Pure.
-Invariant: replicas of a partition are on racks apart as far as the nodes have racks; under that rule as many stay as can.
+Replicas of a partition are on different racks where nodes have racks. Under that rule as few replicas as possible move.
 """
 
 from collections import Counter
@@ -16,7 +15,7 @@ Racks = Mapping[int, str]
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):
-    """The nodes of a partition after the plan, the preferred leader first."""
+    """Replicas of a partition after the plan, the preferred leader first."""
 
     topic: str
     partition: int
@@ -24,16 +23,16 @@ class PlannedPartition(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """As Kafka's own tool for reassignments reads and writes it; partitions that stay as they are do not occur."""
+    """Plan in the format of kafka-reassign-partitions; contains only partitions that change."""
 
     partitions: tuple[PlannedPartition, ...]
     version: int = 1
 
 
 def make_plan(partitions: Sequence[ClusterPartition], racks: Racks, replicas: int | None = None) -> Plan:
-    """Move these partitions to the nodes of `racks`; `replicas` of each, or as many as it has.
+    """Plan to move `partitions` to the nodes of `racks`, each with `replicas` replicas or as many as it has.
 
-    `ValueError` in words if there are not as many nodes.
+    Raises `ValueError` if there are too few nodes.
     """
     before = {(each.topic, each.partition): each.replicas for each in partitions}
     loads = Counter(dict.fromkeys(racks, 0))
@@ -43,8 +42,8 @@ def make_plan(partitions: Sequence[ClusterPartition], racks: Racks, replicas: in
         count = replicas or len(nodes)
         if count > len(racks):
             raise ValueError(
-                f"{place[0]}/{place[1]} is to have {count} replicas, and {len(racks)} nodes are named; "
-                "name more of them or pass --replicas"
+                f"{place[0]}/{place[1]} needs {count} replicas, but only {len(racks)} nodes are named; "
+                "name more nodes or pass --replicas"
             )
         loads.subtract(node for node in nodes if node in racks)
         after[place] = _kept_and_added(nodes, racks, loads, count)
@@ -57,7 +56,7 @@ def make_plan(partitions: Sequence[ClusterPartition], racks: Racks, replicas: in
 
 
 def _kept_and_added(nodes: tuple[int, ...], racks: Racks, loads: Counter[int], count: int) -> Replicas:
-    """Racks apart first, then who holds it already, then who holds least; a new node stands where the one it replaces stood."""
+    """Choose nodes on different racks, then current replicas, then the least loaded; a new node takes its predecessor's index."""
     chosen: Replicas = []
     while len(chosen) < count:
         taken = Counter(racks[node] for node in chosen)
@@ -73,7 +72,7 @@ def _position(nodes: tuple[int, ...], node: int) -> int:
 
 
 def _even_replicas(after: dict[Place, Replicas], racks: Racks, loads: Counter[int]) -> None:
-    """Until no node holds two more than another, unless racks forbid it."""
+    """Move replicas until no node holds two more than another, unless racks forbid it."""
     while True:
         found = _shift(after, racks, loads)
         if found is None:
@@ -102,7 +101,7 @@ def _is_as_far_apart(nodes: Replicas, racks: Racks, heavy: int, light: int) -> b
 
 
 def _even_leaders(after: dict[Place, Replicas], racks: Racks) -> None:
-    """Until no node is the preferred leader of two more than another that holds one of them too. Nothing is copied for it."""
+    """Reorder replicas until no node is preferred leader of two more partitions than another of their replicas."""
     leads = Counter(dict.fromkeys(racks, 0))
     leads.update(nodes[0] for nodes in after.values())
     has_changed = True

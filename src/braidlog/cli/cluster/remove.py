@@ -1,7 +1,4 @@
-"""`braid cluster remove`: a node that does not come back is forgotten.
-
-Knows: what to ask and to say. Refuses to know: when that is allowed (the nodes say it).
-"""
+"""`braid cluster remove`: removes a node that will not return."""
 
 import click
 import msgspec
@@ -13,7 +10,7 @@ from braidlog.client.blocking import Client
 
 
 class RemovedNode(msgspec.Struct, frozen=True):
-    """What `braid cluster remove -o json` prints."""
+    """Output of `braid cluster remove -o json`."""
 
     removed: int
 
@@ -24,16 +21,16 @@ class RemovedNode(msgspec.Struct, frozen=True):
 @TEXT_OR_JSON
 @with_client
 def remove(client: Client, number: int, *, yes: bool, output: str) -> None:
-    """Forget NODE for good: it is stopped, does not come back, and holds nothing.
+    """Remove the stopped NODE, which holds no replicas, from the cluster.
 
-    Its embedded member of etcd is removed, too; `braid doctor` says how many members are left.
+    Its embedded member of etcd is removed, too; `braid doctor` shows the remaining members.
 
-    Refused while it lives, and while it has replicas: move those to other nodes first (`braid cluster reassign`), then stop it.
+    Refused while the node is alive or has replicas: move them to other nodes (`braid cluster reassign`), then stop it.
     """
-    confirm(f"Remove node {number} for good?", yes=yes)
+    confirm(f"Remove node {number} permanently?", yes=yes)
     client.admin.remove_node(number)
     if output == "json":
         print_json(RemovedNode(number))
     else:
-        click.echo(f"node {number} is removed")
+        click.echo(f"removed node {number}")
         hint("braid doctor")

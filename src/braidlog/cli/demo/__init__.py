@@ -1,7 +1,4 @@
-"""`braid demo`: events to try things out with.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid demo`: sample events."""
 
 import click
 
@@ -10,7 +7,7 @@ from braidlog.cli import LazyGroup
 
 @click.group(
     cls=LazyGroup,
-    lazy={"clicks": ("braidlog.cli.demo.clicks:clicks", "People who look at pages, fill baskets, sometimes order.")},
+    lazy={"clicks": ("braidlog.cli.demo.clicks:clicks", "Generate events of a web shop.")},
 )
 def demo() -> None:
-    """Make events to try things out with."""
+    """Generate sample events."""

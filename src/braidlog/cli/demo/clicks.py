@@ -1,8 +1,4 @@
-"""`braid demo clicks`: events to try things out with.
-
-Knows: rates, counts, when to stop. Refuses to know: what the events are (`tools/clicks.py`).
-Invariants: it is never ahead of --rate; every count that is printed is of acknowledged events.
-"""
+"""`braid demo clicks`: sends the sample events of `tools/clicks.py`, never faster than --rate."""
 
 import asyncio
 import random
@@ -25,7 +21,7 @@ from braidlog.model.record import NewRecord
 from braidlog.tools.clicks import Clicks
 
 TICK_SECONDS = 0.05
-"""Events that are due within one are sent together."""
+"""Events that are due within one tick are sent together."""
 TURN_EVENTS = 100
 
 
@@ -36,29 +32,33 @@ Example:
   braid tail clicks -f '%k %s\\n'
 """
 )
-@click.option("--topic", default="clicks", show_default=True, help="Where to; it is made if it is not there.")
-@click.option("-p", "--partitions", type=click.IntRange(1), default=3, show_default=True, help="If it is made.")
+@click.option("--topic", default="clicks", show_default=True, help="Topic; created if it does not exist.")
 @click.option(
-    "--rate", type=click.FloatRange(0), default=10.0, show_default=True, help="Events a second; 0: as many as go."
+    "-p", "--partitions", type=click.IntRange(1), default=3, show_default=True, help="Partitions of a created topic."
 )
-@click.option("--count", type=click.IntRange(1), help="End after so many; else at an interrupt.")
-@click.option("--producer", help="The name that the events carry.  [default: one of its own]")
-@click.option("--seed", type=int, help="The same seed and name make the same events, but for their times.")
+@click.option(
+    "--rate", type=click.FloatRange(0), default=10.0, show_default=True, help="Events per second; 0: unlimited."
+)
+@click.option("--count", type=click.IntRange(1), help="Stop after this many events.  [default: at an interrupt]")
+@click.option("--producer", help="Producer name in the events.  [default: random]")
+@click.option(
+    "--seed", type=int, help="Random seed: the same seed and name generate the same events, except for times."
+)
 @with_node
 def clicks(
     node: Node, *, topic: str, partitions: int, rate: float, count: int | None, producer: str | None, seed: int | None
 ) -> None:
-    """People who look at pages, fill baskets, and sometimes order: JSON events, with a session as their key.
+    """Generate JSON events of a web shop, with the session as key: page views, baskets and orders.
 
     Each event has event_id, type, user, page, aggregate (its session), version (1, 2, 3, … within the session), producer,
     sequence (1, 2, 3, … of this producer) and at; also id (the aggregate), latency_ms and amount, as the template of `braid
-    pipeline init` reads them. Producer and sequence are headers too, through doors that carry headers. So a reader can tell
-    whether it has every event, once and in order.
+    pipeline init` reads them. Producer and sequence are headers too, if the protocol has headers. A consumer can check
+    that it received every event once and in order.
     """
     name = producer or f"demo-{secrets.token_hex(4)}"
-    source = Clicks(name, random.Random(seed))  # noqa: S311 - events of nobody
+    source = Clicks(name, random.Random(seed))  # noqa: S311 - sample events
     ledger = Ledger()
-    hint(f"braid tail {topic}", "Ctrl-C ends it")
+    hint(f"braid tail {topic}", "Ctrl-C stops the generator")
     deliver(_run(node, Plan(topic, partitions, rate, count), source, ledger), ledger)
     if ledger.failure is not None:
         say(str(ledger))
@@ -68,7 +68,7 @@ def clicks(
 
 
 class Plan(NamedTuple):
-    """What was asked for."""
+    """Rate and count, as given on the command line."""
 
     topic: str
     partitions: int
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
         return self.events_max is not None and sent >= self.events_max
 
     def due_seconds(self, sent: int) -> float:
-        """When the next event is due, from the first one on."""
+        """Return when the next event is due, counted from the first event."""
         return sent / self.rate if self.rate else 0.0
 
 
@@ -109,13 +109,13 @@ async def _send(
         ledger.add(await producer.send_record(plan.topic, _fitting(client, source.next(now_ms).record(now_ms))))
         if ledger.sent % TURN_EVENTS == 0:
             ledger.settle()
-            await asyncio.sleep(0)  # sending waits for nothing while there is room: an interrupt must be heard
+            await asyncio.sleep(0)  # sending does not block while the buffer has space: let the loop handle interrupts
     if watched:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def _fitting(client: Client, record: NewRecord) -> NewRecord:
-    """What the door's protocol can carry of it: all that matters is in the value too."""
+    """Return the record without the parts that the protocol cannot carry; the value has all of them."""
     able = client.capabilities
     return NewRecord(
         record.value,

@@ -1,7 +1,4 @@
-"""`braid generate`: files that others run a node with.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid generate`: deployment files."""
 
 import click
 
@@ -13,12 +10,12 @@ _FILES = "braidlog.cli.generate.files"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "systemd": (f"{_FILES}:systemd_", "A systemd unit."),
-        "k8s": (f"{_FILES}:k8s", "A StatefulSet, a Service and a Secret for Kubernetes."),
-        "compose": (f"{_FILES}:compose_", "A Compose file: a node in a container."),
-        "prometheus": (f"{_FILES}:prometheus_", "What Prometheus needs to collect figures and to alert."),
-        "grafana": (f"{_FILES}:grafana", "A dashboard for Grafana."),
+        "systemd": (f"{_FILES}:systemd_", "Print a systemd unit."),
+        "k8s": (f"{_FILES}:k8s", "Print Kubernetes manifests."),
+        "compose": (f"{_FILES}:compose_", "Print a Compose file."),
+        "prometheus": (f"{_FILES}:prometheus_", "Print a Prometheus scrape configuration or alerting rules."),
+        "grafana": (f"{_FILES}:grafana", "Print a Grafana dashboard."),
     },
 )
 def generate() -> None:
-    """Print files that others run a node with. They go to standard output; nothing is installed."""
+    """Print deployment files on standard output; nothing is installed."""

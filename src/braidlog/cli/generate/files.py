@@ -1,7 +1,4 @@
-"""`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`.
-
-Knows: options. Refuses to know: what stands in the files (`tools/deployment/manifests.py`, `console/grafana.json`).
-"""
+"""`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`: print the files of `tools/manifests.py`."""
 
 import shutil
 import sys
@@ -19,10 +16,10 @@ from braidlog.tools.deployment.alerts import rules
 from braidlog.tools.deployment.manifests import Deployment, compose, kubernetes, prometheus, systemd
 
 NODES = click.option(
-    "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="So many nodes that are one cluster."
+    "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="Number of nodes of the cluster."
 )
-IMAGE = click.option("--image", required=True, help="A container image in which braidlog is installed: `make image`.")
-NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
+IMAGE = click.option("--image", required=True, help="Container image with braidlog, built by `make image`.")
+NAME = click.option("--name", default="braidlog", show_default=True, help="Name of the service.")
 
 
 def _ports() -> dict[str, int]:
@@ -36,14 +33,14 @@ def _wanted(**fields: Any) -> Deployment:  # noqa: ANN401 - the fields of a depl
 
 @click.command("systemd", epilog="Example: braid generate systemd > /etc/systemd/system/braidlog.service")
 @NAME
-@click.option("--program", help="Where braid is.  [default: where this one is]")
-@click.option("--config", default="/etc/braidlog/braid.toml", show_default=True, help="Settings of the node.")
+@click.option("--program", help="Path of braid.  [default: this program]")
+@click.option("--config", default="/etc/braidlog/braid.toml", show_default=True, help="Settings file of the node.")
 @NODES
 @QUIET
 def systemd_(name: str, program: str | None, config: str, nodes: int) -> None:
-    """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need.
+    """Print a systemd unit with its own user and folder, graceful stop and minimal privileges.
 
-    With --nodes the unit is the same on each machine, and its comments say what differs: addresses and certificates.
+    With --nodes all machines use the same unit; its comments explain the settings that differ: addresses and certificates.
     """
     found = str(Path(program or _this_program()).absolute())
     click.echo(systemd(_wanted(name=name, program=found, config=config, nodes=nodes)), nl=False)
@@ -51,7 +48,7 @@ def systemd_(name: str, program: str | None, config: str, nodes: int) -> None:
 
 
 def _this_program() -> str:
-    """What was run, wherever it is; run as a module, the program beside its Python."""
+    """Return the path of the running program; if run as a module, of `braid` beside its Python."""
     beside = Path(sys.executable).with_name("braid")
     for candidate in (sys.argv[0], str(beside)):
         if Path(candidate).name == "braid" and (found := shutil.which(candidate)):
@@ -62,14 +59,14 @@ def _this_program() -> str:
 @click.command("k8s", epilog="Example: braid generate k8s --image registry.example/braidlog:0.1 | kubectl apply -f -")
 @NAME
 @IMAGE
-@click.option("--storage", default="20Gi", show_default=True, help="How large its volume is.")
+@click.option("--storage", default="20Gi", show_default=True, help="Size of the volume.")
 @NODES
 @QUIET
 def k8s(name: str, image: str, storage: str, nodes: int) -> None:
-    """A StatefulSet with a volume and probes, a Service, and a Secret for the settings.
+    """Print a StatefulSet with a volume and probes, a Service, and a Secret with the settings.
 
-    With --nodes pods are on machines apart and not two of them are away by plan; each runs a member of etcd, so the image has
-    etcd too.
+    With --nodes pods run on different machines, and planned disruptions stop one pod at a time. Each pod runs a member
+    of etcd, so the image needs etcd.
     """
     click.echo(kubernetes(_wanted(name=name, image=image, storage=storage, nodes=nodes)), nl=False)
     hint("kubectl apply -f -")
@@ -82,11 +79,11 @@ def k8s(name: str, image: str, storage: str, nodes: int) -> None:
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="What clients call this machine: an address of it, on which ports are published.",
+    help="Address of this machine that clients connect to, on which ports are published.",
 )
 @QUIET
 def compose_(name: str, image: str, host: str) -> None:
-    """A Compose file: one node in a container, with a volume, a health check and its settings."""
+    """Print a Compose file: one node in a container, with a volume, a health check and its settings."""
     click.echo(compose(_wanted(name=name, image=image, host=host)), nl=False)
     hint("docker compose up --detach")
 
@@ -101,16 +98,16 @@ def compose_(name: str, image: str, host: str) -> None:
     multiple=True,
     default=(f"127.0.0.1:{ADMIN_PORT}",),
     show_default=True,
-    help="A node's admin port; once for each node.",
+    help="Admin port of a node; repeatable.",
 )
-@click.option("--token-file", default="", help="Where Prometheus finds the admin token.")
-@click.option("--rules", "wants_rules", is_flag=True, help="Alerts and recordings instead: a file for rule_files.")
+@click.option("--token-file", default="", help="File from which Prometheus reads the admin token.")
+@click.option("--rules", "wants_rules", is_flag=True, help="Print alerting and recording rules for rule_files instead.")
 @NODES
 @QUIET
 def prometheus_(name: str, targets: tuple[str, ...], token_file: str, nodes: int, *, wants_rules: bool) -> None:
-    """What Prometheus needs to collect nodes' figures, and with --rules what it is to alert of.
+    """Print a Prometheus scrape configuration for nodes, or with --rules alerting rules.
 
-    Alerts of a cluster are among the rules with --nodes, or several targets.
+    The rules include cluster alerts with --nodes, or with several targets.
     """
     if wants_rules:
         click.echo(rules(name, of_cluster=nodes > 1 or len(targets) > 1), nl=False)
@@ -123,8 +120,8 @@ def prometheus_(name: str, targets: tuple[str, ...], token_file: str, nodes: int
 @click.command("grafana", epilog="Example: braid generate grafana > braidlog-dashboard.json")
 @QUIET
 def grafana() -> None:
-    """A dashboard of a node's figures, to be imported into Grafana."""
+    """Print a dashboard of a node's metrics for import into Grafana."""
     file = resources.files("braidlog") / "console" / "grafana.json"
     if not file.is_file():
-        end(FAULT, "this installation has no dashboard (console/grafana.json)")
+        end(FAULT, "console/grafana.json is missing; reinstall braidlog")
     click.echo(file.read_text(encoding="utf-8"), nl=False)

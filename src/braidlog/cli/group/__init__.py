@@ -1,7 +1,4 @@
-"""`braid group`: who reads, and how far they are.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid group`: consumer groups."""
 
 import click
 
@@ -11,10 +8,10 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": ("braidlog.cli.group.inspect:list_", "Which groups there are, and their lag."),
-        "describe": ("braidlog.cli.group.inspect:describe", "Members, commits and lag of a group."),
-        "reset": ("braidlog.cli.group.change:reset", "Let a group go on somewhere else."),
-        "delete": ("braidlog.cli.group.change:delete", "Forget a group and its commits."),
+        "list": ("braidlog.cli.group.inspect:list_", "List consumer groups with their lag."),
+        "describe": ("braidlog.cli.group.inspect:describe", "Describe members, committed offsets and lag of a group."),
+        "reset": ("braidlog.cli.group.change:reset", "Reset committed offsets."),
+        "delete": ("braidlog.cli.group.change:delete", "Delete a group and its committed offsets."),
     },
     epilog="""\b
 Example:
@@ -24,5 +21,7 @@ Example:
 """,
 )
 def group() -> None:
-    """Groups of consumers: who reads, how far behind, and how to send a group elsewhere. Lag is counted in records: offsets from
-    the commit to the end of the partition."""
+    """List, describe, reset and delete consumer groups.
+
+    Lag counts the offsets from the committed offset to the end of the partition.
+    """

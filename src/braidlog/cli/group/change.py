@@ -1,8 +1,7 @@
-"""`braid group reset`, `delete`: a group is sent elsewhere, or forgotten.
+"""`braid group reset`, `delete`: change the committed offsets of a group.
 
-Knows: the places a group can be sent to. Refuses to know: how a commit is made.
-Invariants: while a group has members nothing is changed: they would go on where they are and commit over it. An offset is always
-one that the partition has.
+Nothing changes while the group has members, because they would overwrite the reset. A new offset is always within
+its partition.
 """
 
 import click
@@ -23,7 +22,7 @@ from braidlog.model.time_parsing import FORMS, parse_time
 
 
 class Move(msgspec.Struct, frozen=True):
-    """Where a group was in a partition, and where it goes on. `committed` is null where nothing was committed."""
+    """Old and new offset of a group in a partition. `committed` is null if no offset was committed."""
 
     topic: str
     partition: int
@@ -33,7 +32,7 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class ResetReport(msgspec.Struct, frozen=True):
-    """What `braid group reset -o json` prints."""
+    """Output of `braid group reset -o json`."""
 
     group: str
     done: bool
@@ -41,7 +40,7 @@ class ResetReport(msgspec.Struct, frozen=True):
 
 
 class ResetTarget(msgspec.Struct, frozen=True):
-    """Where to: a word, an offset or a time; or so many records on or back."""
+    """Target of a reset: an end of the partition, an offset, a time, or a number of records forward or back."""
 
     word: str | None = None
     offset: int | None = None
@@ -73,13 +72,13 @@ Example:
 """
 )
 @click.argument("group", shell_complete=complete_groups)
-@click.option("--to", metavar="earliest|latest|OFFSET|TIME", help="Where to go on, in each partition.")
-@click.option("--by", type=int, help="So many records on, or back if below 0, from where it is.")
-@click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated. Else all it has committed.")
+@click.option("--to", metavar="earliest|latest|OFFSET|TIME", help="New offset in each partition.")
+@click.option("--by", type=int, help="Move by this many records; negative moves back.")
+@click.option("--topic", "topics", multiple=True, help="Topic to reset; repeatable.  [default: all committed topics]")
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Partition to reset; repeatable."
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the new offsets without committing them.")
 @YES
 @OUTPUT
 @with_client
@@ -95,21 +94,21 @@ def reset(  # noqa: PLR0913 - one parameter an option
     yes: bool,
     output: str,
 ) -> None:
-    """Let GROUP go on somewhere else: at an end of each partition, an offset, a time, or some records on or back.
+    """Reset the committed offsets of GROUP to an end of each partition, an offset or a time, or by a number of records.
 
     Refused while the group has members: stop them first.
     """
     target = reset_target(to, by)
     if client.capabilities.commits is Commits.MEMBERS:
         raise UnsupportedError(
-            f"{client.dialect} accepts commits of group members only; a group cannot be reset from outside"
+            f"{client.dialect} accepts commits of group members only; reset the group through another protocol"
         )
     _refuse_members(client, group)
     moves = _moves(client, group, target, topics, partitions)
     if not moves:
-        end(NO, f"group {group!r} has committed nothing there; pass --topic for a topic it is to begin with")
+        end(NO, f"group {group!r} has no committed offsets; pass --topic for topics that it has not committed")
     if output == "table":
-        print_table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], map(astuple, moves))
+        print_table(["TOPIC", "PARTITION", "COMMITTED", "NEW OFFSET", "LAG"], map(astuple, moves))
     if not dry_run:
         confirm(f"Reset {plural(len(moves), 'committed offset')} of group {group}?", yes=yes)
         for topic in {move.topic for move in moves}:
@@ -117,25 +116,25 @@ def reset(  # noqa: PLR0913 - one parameter an option
     if output == "json":
         print_json(ResetReport(group, not dry_run, moves))
         return
-    click.echo("Nothing was changed: --dry-run." if dry_run else f"Offsets of group {group} were reset.")
+    click.echo("Nothing changed (--dry-run)." if dry_run else f"Reset the offsets of group {group}.")
     hint(f"braid group describe {group}")
 
 
 def _refuse_members(client: Client, group: str) -> None:
-    """Dialects without members have nobody to ask about."""
+    """Exit if the group has members; dialects without membership skip the check."""
     if not client.capabilities.group_admin or group not in client.admin.list_groups():
         return
     members = client.admin.describe_group(group).members
     if members:
         count = plural(len(members), "member")
-        end(REFUSED, f"group {group!r} has {count}: they would commit over the reset; stop them first")
+        end(REFUSED, f"group {group!r} has {count}: members would overwrite the reset; stop them first")
 
 
 def _moves(
     client: Client, group: str, target: ResetTarget, topics: tuple[str, ...], partitions: tuple[int, ...]
 ) -> list[Move]:
     if not topics and not client.capabilities.group_offsets:
-        raise click.UsageError(f"{client.dialect} tells the commits of one topic at a time: pass --topic")
+        raise click.UsageError(f"{client.dialect} lists committed offsets of one topic at a time: pass --topic")
     commits = commits_of(client, group, topics)
     found = []
     for topic in topics or sorted({topic for topic, _ in commits}):
@@ -171,21 +170,21 @@ Example:
 """
 )
 @click.argument("groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
-@click.option("--topic", "topics", multiple=True, help="Only what it has committed of this one; may be repeated.")
+@click.option("--topic", "topics", multiple=True, help="Delete only the offsets of this topic; repeatable.")
 @YES
 @with_client
 def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], *, yes: bool) -> None:
-    """Forget each GROUP and all that it has committed; with --topic what it has committed there, and no more.
+    """Delete each GROUP and its committed offsets; with --topic, only the offsets of these topics.
 
-    Refused while it has members, or, with --topic, while one of them reads it.
+    Refused while the group has members, or, with --topic, while a member is subscribed to it.
     """
     client.require("group_offsets")
     what = (
-        f"what {', '.join(groups)} committed of {', '.join(topics)}"
+        f"the offsets of {', '.join(groups)} in {', '.join(topics)}"
         if topics
-        else f"{', '.join(groups)} and all their commits"
+        else f"{', '.join(groups)} and all committed offsets"
     )
-    confirm(f"Forget {what}?", yes=yes)
+    confirm(f"Delete {what}?", yes=yes)
     for group in groups:
         if topics:
             _forget_topics(client, group, topics)
@@ -199,7 +198,7 @@ def _forget_topics(client: Client, group: str, topics: tuple[str, ...]) -> None:
     if not places:
         end(
             NO,
-            f"group {group!r} has committed nothing of {', '.join(topics)}; `braid group describe {group}` shows what it has",
+            f"group {group!r} has no committed offsets in {', '.join(topics)}; see `braid group describe {group}`",
         )
     client.admin.delete_offsets(group, places)
-    click.echo(f"{group}: forgot {plural(len(places), 'commit')}")
+    click.echo(f"{group}: deleted {plural(len(places), 'committed offset')}")

@@ -1,8 +1,7 @@
-"""`braid group list`, `describe`: members, commits, lag.
+"""`braid group list`, `describe`: members, committed offsets and lag.
 
-Knows: how groups look. Refuses to know: how a door tells of them.
-Invariant: lag is what `model/reporting/node_report.py` says, of every partition with a commit or of a topic that
-members read; where the topic is gone, none is invented.
+Lag is computed by `model/lag.py` for every partition that has a committed offset or that members read. A deleted topic
+has no lag.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,8 +21,8 @@ from braidlog.model.reporting.node_report import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A line of `braid group list -o json`. `lag`: records of all partitions that it has committed to or reads. `kind`: who
-    divides the work, `classic` (a member) or `consumer` (the coordinator); empty where the port knows one kind only."""
+    """Row of `braid group list -o json`. `lag`: of all partitions that the group has committed or reads. `kind`: `classic`
+    (a member assigns partitions) or `consumer` (the coordinator does); empty if the protocol has one kind only."""
 
     group: str
     kind: str
@@ -33,7 +32,7 @@ class GroupRow(msgspec.Struct, frozen=True):
 
 
 class PositionRow(msgspec.Struct, frozen=True):
-    """`committed` is null before the first commit; `latest` and `lag` are where the topic is gone."""
+    """`committed` is null before the first commit; `latest` and `lag` are null if the topic does not exist."""
 
     topic: str
     partition: int
@@ -43,7 +42,7 @@ class PositionRow(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """What `braid group describe -o json` prints. `kind` as in `braid group list`."""
+    """Output of `braid group describe -o json`. `kind` as in `braid group list`."""
 
     group: str
     kind: str
@@ -54,7 +53,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
 
 def spans_of(client: Client, topic: str) -> tuple[Span, ...] | None:
-    """None: the topic is gone."""
+    """Return the offset ranges of a topic; None if it does not exist."""
     try:
         return client.admin.describe_topic(topic).partitions
     except RefusedError as error:
@@ -64,7 +63,7 @@ def spans_of(client: Client, topic: str) -> tuple[Span, ...] | None:
 
 
 def commits_of(client: Client, group: str, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-    """All that the group has committed; of these topics, where a door tells of one topic at a time."""
+    """Return all committed offsets of the group; of `topics` only, if the protocol lists one topic at a time."""
     if client.capabilities.group_offsets:
         return client.admin.group_offsets(group)
     return {
@@ -104,13 +103,13 @@ def described(client: Client, group: str) -> GroupDescription:
 @with_client
 @watched
 def list_(client: Client, output: str) -> None:
-    """Which groups there are, whether somebody reads, and how far behind they are."""
+    """List consumer groups with state, members and lag."""
 
     def rows(names: Sequence[str]) -> list[GroupRow]:
         groups = [described(client, name) for name in names]
         return [GroupRow(each.group, each.kind, each.state, len(each.members), each.lag) for each in groups]
 
-    empty = "There are no groups yet.", "braid tail TOPIC --group NAME"
+    empty = "No groups.", "braid tail TOPIC --group NAME"
     head = ["GROUP", "KIND", "STATE", "MEMBERS", "LAG"]
     print_listing(client.admin.list_groups(), output, rows, head, empty, "braid group describe")
 
@@ -121,19 +120,19 @@ def list_(client: Client, output: str) -> None:
 @with_client
 @watched
 def describe(client: Client, group: str, output: str) -> None:
-    """Members of GROUP, what it has committed, and how many records it is behind."""
+    """Describe GROUP: members, committed offsets and lag."""
     found = described(client, group)
     if output == "json":
         print_json(found)
         return
     kind = f"{found.kind} group, " if found.kind else ""
-    click.echo(f"{found.group}: {kind}{found.state or 'unknown'}, {found.lag} behind")
+    click.echo(f"{found.group}: {kind}{found.state or 'unknown'}, lag {found.lag}")
     if found.members:
         cells = [[row.member, ", ".join(map(str, row.partitions))] for row in found.members]
         print_table(["MEMBER", "PARTITIONS"], cells, indent="  ")
     if found.positions:
         head = ["TOPIC", "PARTITION", "COMMITTED", "LATEST", "LAG"]
-        gone = "topic is gone"
+        gone = "topic deleted"
         rows = ([*astuple(row)[:3], gone if row.latest is None else row.latest, row.lag] for row in found.positions)
         print_table(head, rows, indent="  ")
     hint(f"braid group reset {group} --to earliest --dry-run")

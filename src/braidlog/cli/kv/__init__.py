@@ -1,7 +1,4 @@
-"""`braid kv`: a key-value store, seen from a terminal.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid kv`: the key-value store."""
 
 import click
 
@@ -14,31 +11,31 @@ _KEYS = "braidlog.cli.kv.keys"
     cls=LazyGroup,
     lazy={
         "get": (f"{_KEYS}:get", "Print the value of a key."),
-        "set": (f"{_KEYS}:set_", "Make a key a string."),
-        "del": (f"{_KEYS}:delete", "Forget keys."),
-        "keys": ("braidlog.cli.kv.names:keys", "Print names of keys."),
-        "scan": ("braidlog.cli.kv.names:scan", "Print keys with what they hold."),
-        "expire": (f"{_KEYS}:expire", "Let a key go in so many seconds."),
-        "ttl": (f"{_KEYS}:ttl", "Seconds until a key goes."),
-        "incr": (f"{_KEYS}:incr", "Add to a counter."),
-        "lpush": (f"{_KEYS}:lpush", "Put values before a list."),
-        "rpush": (f"{_KEYS}:rpush", "Put values behind a list."),
-        "lpop": (f"{_KEYS}:lpop", "Take the first value of a list."),
-        "rpop": (f"{_KEYS}:rpop", "Take the last value of a list."),
-        "lrange": (f"{_KEYS}:lrange", "Print values of a list."),
+        "set": (f"{_KEYS}:set_", "Set a key to a string."),
+        "del": (f"{_KEYS}:delete", "Delete keys."),
+        "keys": ("braidlog.cli.kv.names:keys", "List keys by name."),
+        "scan": ("braidlog.cli.kv.names:scan", "List keys with their values."),
+        "expire": (f"{_KEYS}:expire", "Set a key's time to live."),
+        "ttl": (f"{_KEYS}:ttl", "Print a key's time to live."),
+        "incr": (f"{_KEYS}:incr", "Increment a counter."),
+        "lpush": (f"{_KEYS}:lpush", "Prepend values to a list."),
+        "rpush": (f"{_KEYS}:rpush", "Append values to a list."),
+        "lpop": (f"{_KEYS}:lpop", "Remove and print the first value of a list."),
+        "rpop": (f"{_KEYS}:rpop", "Remove and print the last value of a list."),
+        "lrange": (f"{_KEYS}:lrange", "Print a range of a list."),
         "hset": (f"{_KEYS}:hset", "Set fields of a hash."),
-        "hget": (f"{_KEYS}:hget", "Print the value of a field."),
-        "hdel": (f"{_KEYS}:hdel", "Take fields from a hash."),
-        "hgetall": (f"{_KEYS}:hgetall", "Print every field and its value."),
-        "watch": ("braidlog.cli.kv.watch:watch", "Follow every change as it is made."),
-        "stats": ("braidlog.cli.kv.node:stats", "Counts of the node."),
-        "memory": ("braidlog.cli.kv.node:memory", "What the keys take."),
-        "snapshot": ("braidlog.cli.kv.node:snapshot", "Write everything to one file."),
-        "verify": ("braidlog.cli.kv.offline:verify", "Read every byte of a stopped node's store; say what is lost."),
-        "repair": ("braidlog.cli.kv.offline:repair", "Make a damaged store whole; set the old files aside."),
+        "hget": (f"{_KEYS}:hget", "Print a field of a hash."),
+        "hdel": (f"{_KEYS}:hdel", "Delete fields of a hash."),
+        "hgetall": (f"{_KEYS}:hgetall", "Print all fields of a hash."),
+        "watch": ("braidlog.cli.kv.watch:watch", "Print changes as they happen."),
+        "stats": ("braidlog.cli.kv.node:stats", "Print counters of the store."),
+        "memory": ("braidlog.cli.kv.node:memory", "Print memory usage."),
+        "snapshot": ("braidlog.cli.kv.node:snapshot", "Write a snapshot of all keys."),
+        "verify": ("braidlog.cli.kv.offline:verify", "Verify every byte of a stopped node's store."),
+        "repair": ("braidlog.cli.kv.offline:repair", "Repair a damaged store of a stopped node."),
         "salvage": (
             "braidlog.cli.kv.salvage:salvage",
-            "Show writes that a node took and its cluster lacks; carry them out.",
+            "List or apply writes that the cluster has lost.",
         ),
     },
     epilog="""\b
@@ -48,14 +45,15 @@ Example:
   braid kv incr visits --by 10
 
 \b
-Exit codes, beside those of every command:
-  1  there is no such key or field, or the condition did not hold
-  3  the store refused: wrong type, too large, out of memory, not allowed
-  5  no server was reached, or it gave no answer
+Additional exit codes:
+  1  no such key or field, or the condition did not hold
+  3  refused: wrong type, too large, out of memory, not authorized
+  5  no server reachable, or no answer
 """,
 )
 def kv() -> None:
-    """Use a key-value store. It is found by --url or BRAID_KV_URL: mayfly://[:TOKEN@]HOST[:PORT], mayfly+tls://…
+    """Read, write and watch keys of a key-value store.
 
-    Keys, fields and values are given as text, in UTF-8. A value `-` is read from standard input.
+    --url or BRAID_KV_URL names the store: mayfly://[:TOKEN@]HOST[:PORT], mayfly+tls://…. Keys, fields and values are UTF-8
+    text. A value `-` is read from standard input.
     """

@@ -1,4 +1,4 @@
-"""`braid kv get`, `set`, …: one key at a time."""
+"""`braid kv get`, `set`, …: commands on a single key."""
 
 from collections.abc import Callable
 
@@ -16,38 +16,38 @@ from braidlog.wire.mayfly.messages import Condition
 
 KEY = click.argument("key", shell_complete=complete_keys)
 NUMBERS = {"ignore_unknown_options": True}
-"""So that -1 is a number, and not an option."""
+"""Parses -1 as a number instead of an option."""
 
 
 @click.command("set")
 @KEY
 @click.argument("value")
-@click.option("--ttl", type=click.IntRange(0, 2**32 - 1), default=0, help="Seconds until it goes; 0 is never.")
-@click.option("--if-absent", "only_if", flag_value="IF_ABSENT", help="Only if there is no such key.")
-@click.option("--if-present", "only_if", flag_value="IF_PRESENT", help="Only if there is such a key.")
+@click.option("--ttl", type=click.IntRange(0, 2**32 - 1), default=0, help="Seconds until the key expires; 0: never.")
+@click.option("--if-absent", "only_if", flag_value="IF_ABSENT", help="Only if the key does not exist.")
+@click.option("--if-present", "only_if", flag_value="IF_PRESENT", help="Only if the key exists.")
 @with_keys
 def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, output: str) -> None:
-    """Make KEY a string that holds VALUE, whatever it was."""
+    """Set KEY to the string VALUE; replace a value of any kind."""
     condition = Condition[only_if or "ALWAYS"]
     stored = store.set(key, value_of(value), ttl_seconds=ttl, only_if=condition)
     if output == "json":
         print_json({"stored": stored})
     if not stored:
-        end(NO, f"{key!r} is {'there already' if condition is Condition.IF_ABSENT else 'not there'}")
+        end(NO, f"key {'already exists' if condition is Condition.IF_ABSENT else 'not found'}: {key}")
 
 
 @click.command("del")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_keys)
 @with_keys
 def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
-    """Forget each KEY, whatever it holds; print how many were there."""
+    """Delete each KEY of any kind; print how many existed."""
     outcomes = store.run([c.delete(key) for key in keys])
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
     print_number("deleted", sum(outcomes), output)
     if not any(outcomes):
-        end(NO, "there was no such key")
+        end(NO, "no key found")
 
 
 @click.command()
@@ -55,9 +55,9 @@ def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
 @click.argument("seconds", type=click.IntRange(0, 2**32 - 1))
 @with_keys
 def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
-    """Let KEY go in so many SECONDS; 0 is never."""
+    """Let KEY expire after SECONDS; 0: never."""
     if not store.expire(key, seconds):
-        end(NO, f"{key!r} is not there")
+        end(NO, f"key not found: {key}")
     elif output == "json":
         print_json({"ttl_seconds": seconds})
 
@@ -66,20 +66,20 @@ def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
 @KEY
 @with_keys
 def ttl(store: KeyValue, key: str, output: str) -> None:
-    """Seconds until KEY goes, begun ones counted; 0 is never."""
+    """Print the seconds until KEY expires, rounded up; 0: never."""
     seconds = store.ttl(key)
     if seconds is None:
-        end(NO, f"{key!r} is not there")
+        end(NO, f"key not found: {key}")
     else:
         print_number("ttl_seconds", seconds, output)
 
 
 @click.command()
 @KEY
-@click.option("--by", type=int, default=1, show_default=True, help="What to add; may be below 0.")
+@click.option("--by", type=int, default=1, show_default=True, help="Amount to add; may be negative.")
 @with_keys
 def incr(store: KeyValue, key: str, by: int, output: str) -> None:
-    """Add to the counter KEY, and print what it is then. One that is not there begins at 0."""
+    """Add to the counter KEY and print its new value; a missing counter starts at 0."""
     print_number("value", store.incr(key, by), output)
 
 
@@ -91,20 +91,20 @@ def _push(name: str, push: Callable[..., int], text: str) -> click.Command:
     return click.command(name, help=text)(KEY(values(with_keys(command))))
 
 
-lpush = _push("lpush", KeyValue.lpush, "Put each VALUE before the list KEY, one after the other; print the new length.")
-rpush = _push("rpush", KeyValue.rpush, "Put each VALUE behind the list KEY; print the new length.")
+lpush = _push("lpush", KeyValue.lpush, "Prepend each VALUE to the list KEY, one after another; print the new length.")
+rpush = _push("rpush", KeyValue.rpush, "Append each VALUE to the list KEY; print the new length.")
 
 
 def _print_one(name: str, ask: Callable[[KeyValue, str], bytes | None], text: str) -> click.Command:
     def command(store: KeyValue, key: str, output: str) -> None:
-        print_value(ask(store, key), output, f"{key!r} is not there")
+        print_value(ask(store, key), output, f"key not found: {key}")
 
     return click.command(name, help=text)(KEY(with_keys(command)))
 
 
 get = _print_one("get", KeyValue.get, "Print the value of KEY, a string or a counter.")
-lpop = _print_one("lpop", KeyValue.lpop, "Take the first value of the list KEY, and print it.")
-rpop = _print_one("rpop", KeyValue.rpop, "Take the last value of the list KEY, and print it.")
+lpop = _print_one("lpop", KeyValue.lpop, "Remove and print the first value of the list KEY.")
+rpop = _print_one("rpop", KeyValue.rpop, "Remove and print the last value of the list KEY.")
 
 
 @click.command(context_settings=NUMBERS)
@@ -113,7 +113,7 @@ rpop = _print_one("rpop", KeyValue.rpop, "Take the last value of the list KEY, a
 @click.argument("stop", type=int, default=-1)
 @with_keys
 def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> None:
-    """Print the values of the list KEY from START to STOP, both included; below 0 from the end. Without them: all."""
+    """Print the values of the list KEY from START to STOP inclusive, or all; negative indexes count from the end."""
     values = store.lrange(key, start, stop)
     if output == "json":
         print_json([json_bytes(value) for value in values])
@@ -138,7 +138,7 @@ def hset(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> Non
 @with_keys
 def hget(store: KeyValue, key: str, field: str, output: str) -> None:
     """Print the value of FIELD of the hash KEY."""
-    print_value(store.hget(key, field), output, f"{key!r} has no field {field!r}")
+    print_value(store.hget(key, field), output, f"field not found in {key}: {field}")
 
 
 @click.command()
@@ -146,11 +146,11 @@ def hget(store: KeyValue, key: str, field: str, output: str) -> None:
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD...")
 @with_keys
 def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
-    """Take each FIELD from the hash KEY; print how many were there."""
+    """Delete each FIELD of the hash KEY; print how many existed."""
     count = store.hdel(key, *fields)
     print_number("deleted", count, output)
     if not count:
-        end(NO, f"{key!r} has none of these fields")
+        end(NO, f"no field found in {key}")
 
 
 @click.command()
@@ -164,4 +164,4 @@ def hgetall(store: KeyValue, key: str, output: str) -> None:
     elif found:
         print_table(["FIELD", "VALUE"], [[shown(f), shown(v)] for f, v in found.items()])
     else:
-        end(NO, f"{key!r} is not there")
+        end(NO, f"key not found: {key}")

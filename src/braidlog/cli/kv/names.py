@@ -1,4 +1,4 @@
-"""`braid kv keys` and `scan`: which keys there are, and what they hold."""
+"""`braid kv keys` and `scan`: list keys and their values."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ _SHOWN_CHARS = 60
 
 
 class KeyNames(msgspec.Struct, kw_only=True):
-    """Names of keys, in no order. `more`: there are others, beyond --limit."""
+    """Names of keys, unordered. `more`: --limit cut the list."""
 
     keys: list[Bytes]
     more: bool
@@ -39,8 +39,8 @@ class HashField(msgspec.Struct, kw_only=True):
 
 
 class KeyRow(msgspec.Struct, kw_only=True):
-    """A key and what it holds, as its kind says: `value` of a string or a counter, `items` of a list, `fields` of a hash.
-    `ttl_seconds`: 0 is never."""
+    """A key and its content by kind: `value` of a string or counter, `items` of a list, `fields` of a hash.
+    `ttl_seconds`: 0 means never."""
 
     key: Bytes
     kind: str
@@ -51,14 +51,14 @@ class KeyRow(msgspec.Struct, kw_only=True):
 
 
 class KeyRows(msgspec.Struct, kw_only=True):
-    """Keys, in no order. `more`: there are others, beyond --limit."""
+    """Keys, unordered. `more`: --limit cut the list."""
 
     keys: list[KeyRow]
     more: bool
 
 
 def _which(limit: int) -> Decorator:
-    """PATTERN, --prefix and --limit."""
+    """Add PATTERN, --prefix and --limit to a command."""
     return together(
         click.argument("pattern", default="*"),
         click.option("--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special."),
@@ -75,17 +75,17 @@ def _matching(store: KeyValue, pattern: str, *, prefix: bool) -> Iterator[bytes]
 
 
 def _say_more(limit: int) -> None:
-    click.echo(f"there are more than {limit}: see --limit", err=True)
+    click.echo(f"list cut at {limit} keys; raise --limit to see more", err=True)
 
 
 @click.command("keys")
 @_which(1000)
 @with_keys
 def keys(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -> None:  # noqa: FBT001 - click's own
-    """Print the names of keys that match PATTERN: * stands for any text, ? for one character, [ab] for one of these.
+    """List the keys that match PATTERN: * matches any text, ? one character, [ab] one of these characters.
 
-    Names come slot by slot and in no order; what all of them begin with is looked for by the nodes, the rest here. A key that
-    is made or deleted meanwhile may be among them or not. Names that you may not read are left out.
+    Keys come slot by slot, unordered. Nodes filter by the literal prefix of PATTERN, this command by the rest. A key that is
+    created or deleted during the scan may be missing or listed. Keys that you may not read are left out.
 
     \b
     Example:
@@ -108,8 +108,9 @@ def keys(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -
 @_which(100)
 @with_keys
 def scan(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -> None:  # noqa: FBT001 - click's own
-    """Print the keys that match PATTERN, as `braid kv keys` finds them, with their kind, the seconds until they go (0 is never)
-    and what they hold: on a terminal the first of it, with -o json all.
+    """List the keys that match PATTERN, as `braid kv keys` does, with kind, time to live and value.
+
+    A time to live of 0 means never. Values are shortened on a terminal, and complete with -o json.
 
     \b
     Example:
@@ -131,7 +132,7 @@ def scan(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -
 
 
 def _read(store: KeyValue, names: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, Any]]:
-    """Name, kind, time to live and value of those that are still there: each is read as one kind after the other."""
+    """Yield name, kind, time to live and value of the keys that still exist; tries one kind after another."""
     times = dict(zip(names, _read_all(store, [c.ttl(name) for name in names]), strict=True))
     held: dict[bytes, tuple[str, Any]] = {}
     for kind, read in _READING.items():
@@ -165,7 +166,7 @@ def _text(held: bytes | list[bytes] | dict[bytes, bytes]) -> str:
 
 
 def _read_all(store: KeyValue, commands: Sequence[Command[Any]]) -> list[Any]:
-    """Return a result for each; a key of another kind is an error in its place, anything else that fails is raised."""
+    """Return one result per command; a key of another kind yields its error, other failures are raised."""
     answers = store.run(commands)
     for answer in answers:
         is_other_kind = isinstance(answer, RefusedError) and answer.code == Status.WRONG_TYPE.name

@@ -1,4 +1,4 @@
-"""`braid kv stats`, `memory`, `snapshot`: the node behind the keys."""
+"""`braid kv stats`, `memory`, `snapshot`: counters, memory and snapshots of the store."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from braidlog.client.kv.blocking import KeyValue
 
 
 def _print_figures(answer: msgspec.Struct, output: str) -> None:
-    """What the server told; bytes and moments as people read them."""
+    """Print the counters of the server, bytes and times in readable form."""
     told = {name: value for name, value in msgspec.structs.asdict(answer).items() if value is not None}
     if output == "json":
         print_json(told)
@@ -38,13 +38,11 @@ def _figures(name: str, ask: Callable[[KeyValue], msgspec.Struct], text: str) ->
 stats = _figures(
     "stats",
     KeyValue.stats,
-    "Counts since the node started; `sequence` counts changes since the store was made. In a cluster: of all nodes together.",
+    "Print counters since the node's start, summed over a cluster's nodes; `sequence` counts all changes of the store.",
 )
-memory = _figures(
-    "memory", KeyValue.memory, "What the keys take in memory, and what they may take; a limit of 0 is none."
-)
+memory = _figures("memory", KeyValue.memory, "Print the memory that keys use, and its limit; 0 means unlimited.")
 snapshot = _figures(
     "snapshot",
     KeyValue.snapshot,
-    "Write all keys to one file, and drop the log that it replaces; print what was written.",
+    "Write a snapshot of all keys and drop the log that it replaces; print what was written.",
 )

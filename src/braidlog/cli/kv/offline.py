@@ -1,4 +1,4 @@
-"""`braid kv verify`, `repair`: the files of a store whose node is stopped."""
+"""`braid kv verify`, `repair`: check and repair the store of a stopped node."""
 
 import click
 
@@ -18,15 +18,15 @@ _COLOURS = {"note": "cyan", "fault": "yellow", "damage": "red"}
 @DATA
 @OUTPUT
 def verify(data: str, output: str) -> None:
-    """Read every byte of the key-value store in the folder DATA, and say whether it is what was written.
+    """Verify every byte of the key-value store in the folder DATA.
 
-    Opens it as its node would, but keeps nothing of what that changes. Of a damaged store it tells what is lost, by
-    file and bytes, with the keys that can be named. Changes nothing. Exits with 1 if the store is damaged.
+    Opens the store as its node would, without writing. Reports lost data of a damaged store by file and byte range, with
+    the affected keys if known. Exits with 1 if the store is damaged.
 
     \b
-    note    what a crash leaves behind; the next start puts it right
-    fault   broken, but the rest has all of it: nothing is lost
-    damage  bytes that were durable are not what they were
+    note    left by a crash; the next start repairs it
+    fault   broken, but redundant: no data is lost
+    damage  durable bytes have changed
 
     \b
     Example:
@@ -44,16 +44,16 @@ def verify(data: str, output: str) -> None:
 
 @click.command("repair")
 @DATA
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print the repair plan without changing anything.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @OUTPUT
 def repair(*, data: str, dry_run: bool, yes: bool, output: str) -> None:
-    """Make the damaged key-value store in the folder DATA whole again.
+    """Repair the damaged key-value store in the folder DATA of a stopped node.
 
-    Every whole block of its snapshot and every whole entry of its log is kept, and becomes a new snapshot; an entry that leans
-    on a lost one is left out, and told. The old files are moved to DATA/quarantine/kv-…, with a report; none is deleted. Then
-    the store opens, and its change feed tells every key anew. A repair that is interrupted is simply run again. The node must
-    be stopped.
+    Every intact block of the snapshot and every intact entry of the log is kept and written to a new snapshot. An entry
+    that depends on a lost entry is dropped and reported. The old files move to DATA/quarantine/kv-…, with a report; none
+    is deleted. Afterwards the store opens, and its change feed emits every key again. An interrupted repair can be run
+    again.
 
     \b
     Example:
@@ -69,15 +69,15 @@ def repair(*, data: str, dry_run: bool, yes: bool, output: str) -> None:
         _show_plan(plan, dry_run=dry_run)
     if dry_run or not plan.needed:
         return
-    if not yes and not answered("Do this?"):
-        click.echo("Nothing was changed.", err=True)
+    if not yes and not answered("Apply this plan?"):
+        click.echo("Nothing changed.", err=True)
         end(NO)
     report = work.run(SystemClock().now_ms())
     if output == "json":
         print_json(report)
     else:
-        click.echo(f"In {report.quarantine}: {', '.join(['report.json', *report.quarantined])}")
-        click.echo(f"Repaired: the store has {report.verified.keys} keys, and takes changes again.")
+        click.echo(f"Quarantined in {report.quarantine}: {', '.join(['report.json', *report.quarantined])}")
+        click.echo(f"Repaired: the store has {report.verified.keys} keys and accepts writes.")
     if not report.verified.sound:
         end(NO)
 
@@ -86,10 +86,10 @@ def _show_report(report: StoreReport) -> None:
     for finding in report.findings:
         _show_finding(finding)
     if report.sound:
-        click.echo(f"Sound: {report.keys} keys after {report.sequence} mutations.")
+        click.echo(f"Intact: {report.keys} keys after {report.sequence} mutations.")
     else:
-        click.echo(f"Not sound: {report.refused}")
-        click.echo(f"{report.keys} keys can be read. What a repair would do:\n  {report.next_command}")
+        click.echo(f"Damaged: {report.refused}")
+        click.echo(f"{report.keys} keys can be read. To see the repair plan:\n  {report.next_command}")
 
 
 def _show_plan(plan: StoreRepairPlan, *, dry_run: bool) -> None:
@@ -98,10 +98,10 @@ def _show_plan(plan: StoreRepairPlan, *, dry_run: bool) -> None:
         return
     for finding in plan.findings:
         _show_finding(finding)
-    click.echo(f"Kept: {plan.keys_kept} keys, in a new snapshot.")
-    click.echo(f"Set aside: {', '.join(plan.quarantined)}")
+    click.echo(f"Keeps {plan.keys_kept} keys in a new snapshot.")
+    click.echo(f"Quarantines: {', '.join(plan.quarantined)}")
     if dry_run:
-        click.echo("Nothing was changed (--dry-run).")
+        click.echo("Nothing changed (--dry-run).")
 
 
 def _show_finding(finding: StoreFinding) -> None:

@@ -1,7 +1,4 @@
-"""What the commands of `braid kv` share: the store, and how bytes look.
-
-Knows: flags, exit codes, text and what is none. Refuses to know: commands.
-"""
+"""Options and output that the commands of `braid kv` share."""
 
 import sys
 from collections.abc import Callable
@@ -34,7 +31,7 @@ def _take_token(ctx: click.Context, _param: click.Parameter, value: str | None) 
 
 
 def _with_token(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """The URL, with the token of --token-file in it."""
+    """Return the URL with the token of --token-file in it."""
     not_typed(ctx, param, value)
     token = ctx.meta.get(_SHOWN)
     if token is None:
@@ -68,23 +65,26 @@ URL = together(
 """--url, and the token to show there."""
 
 SECONDS = click.option(
-    "--timeout", type=click.FloatRange(0.01, 3600), default=TIMEOUT_SECONDS, show_default=True, help="Seconds to try."
+    "--timeout",
+    type=click.FloatRange(0.01, 3600),
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    help="Timeout in seconds.",
 )
 
 
 CONSISTENCY = click.option(
     "--consistency",
     type=click.Choice([each.name.lower() for each in Consistency]),
-    help="In a cluster: by how many replicas a write is kept before it is answered, and how old what is "
-    "read may be. Without it: quorum.",
+    help="In a cluster: replicas that acknowledge a write, and staleness of reads.  [default: quorum]",
 )
 
 
 def opened(url: str, timeout: float, consistency: str | None = None) -> BlockingKeyValue:
-    """The store at a URL, as it was typed."""
+    """Connect to the store at a URL."""
     level = None if consistency is None else Consistency[consistency.upper()]
     try:
-        KeyValue(url)  # what is wrong with the URL comes before who is not there
+        KeyValue(url)  # report an invalid URL before a refused connection
         check_local(url)
         return connect_store(
             url, consistency=level, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout
@@ -94,7 +94,7 @@ def opened(url: str, timeout: float, consistency: str | None = None) -> Blocking
 
 
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first argument is an open store, and which has --url, --timeout and -o."""
+    """Pass an open store as first argument; add --url, --timeout and -o."""
 
     @wraps(command)
     def run(*, url: str, timeout: float, **arguments: Any) -> None:  # noqa: ANN401 - click's own
@@ -105,7 +105,7 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_keys(command: Callable[..., None]) -> Callable[..., None]:
-    """The same of a command about keys, which has --consistency too."""
+    """Like `with_store`, with --consistency too."""
 
     @wraps(command)
     def run(*, url: str, timeout: float, consistency: str | None, **arguments: Any) -> None:  # noqa: ANN401 - click's own
@@ -116,12 +116,12 @@ def with_keys(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def value_of(text: str) -> bytes:
-    """A value as it was typed; `-` stands for standard input."""
+    """Return the value of an argument; `-` reads standard input."""
     return sys.stdin.buffer.read() if text == "-" else text.encode()
 
 
 def print_value(raw: bytes | None, output: str, missing: str) -> None:
-    """One value, or the answer no."""
+    """Print a value; exit with 1 if it is missing."""
     if raw is None:
         end(NO, missing)
     elif output == "json":

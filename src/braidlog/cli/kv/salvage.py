@@ -1,4 +1,4 @@
-"""`braid kv salvage`: writes that were cut from the logs of keys, and that a person has to decide about."""
+"""`braid kv salvage`: writes that were truncated from the logs of keys, for the operator to review."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -24,21 +24,22 @@ SHOWN_MAX = 3
 
 @click.command("salvage")
 @DATA
-@click.option("--apply", "wanted", metavar="FILE", help="Carry out what is in this file, as new writes; then it goes.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--apply", "wanted", metavar="FILE", help="Apply this file as new writes, then delete it.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @URL
 @SECONDS
 @OUTPUT
 def salvage(*, data: str, wanted: str | None, yes: bool, url: str, timeout: float, output: str) -> None:
-    """Show the writes that the node with the folder DATA acknowledged with consistency ONE, and that its cluster does not have.
+    """List or apply the writes that the node of folder DATA acknowledged at consistency ONE and that its cluster lacks.
 
-    A node that led a log of keys, and was taken for dead, may have taken writes that no other node has. When it follows the new
-    leader they are kept in files, and sent to it; most are gone from here within seconds. What stays is older than a day, or from
-    a clock that is ahead: what was written since could be undone by it, so you decide whether it still counts.
+    A leader that was fenced may have acknowledged writes that no other node has. When the node follows the new leader, it
+    saves these writes to files and sends them to the leader; most files disappear within seconds. The remaining writes are
+    older than a day, or come from a clock that is ahead. They could undo newer writes, so you decide whether to apply
+    them.
 
-    --apply carries out the changes of one file in their order, through the store at --url, as if they were made now: a SET
-    replaces what is there, an INCR adds to it. Each is taken from the file when it is done. If it is interrupted, run it again:
-    the one change that was under way may then count twice.
+    --apply applies the changes of one file in order, through the store at --url, as new writes: a SET replaces the current
+    value, an INCR adds to it. Each change is removed from the file when it is done. If the command is interrupted, run
+    it again: the change that was in progress may then be applied twice.
 
     \b
     Example:
@@ -51,10 +52,10 @@ def salvage(*, data: str, wanted: str | None, yes: bool, url: str, timeout: floa
         _show(tails, output)
         return
     if wanted not in tails:
-        raise click.UsageError(f"{wanted} is not among the files there: {', '.join(tails) or 'there are none'}")
+        raise click.UsageError(f"unknown file {wanted}; files: {', '.join(tails) or 'none'}")
     tail = tails[wanted]
-    if not yes and not answered(f"Carry out {len(tail.records)} changes now?"):
-        click.echo("Nothing was changed.", err=True)
+    if not yes and not answered(f"Apply {len(tail.records)} changes now?"):
+        click.echo("Nothing changed.", err=True)
         end(NO)
     count = len(tail.records)
     with opened(url, timeout) as store:
@@ -62,7 +63,7 @@ def salvage(*, data: str, wanted: str | None, yes: bool, url: str, timeout: floa
     if output == "json":
         print_json({"file": wanted, "applied": count})
     else:
-        click.echo(f"{count} changes were carried out.")
+        click.echo(f"Applied {count} changes.")
 
 
 def _apply(disk: OsDisk, tail: Tail, store: KeyValue) -> None:
@@ -81,7 +82,7 @@ _COMMANDS: Final[dict[Op, Callable[[SlotRecord], Command[Any]]]] = {
     Op.HSET: lambda each: c.hset(each.key, dict(pairs_of(list(strings_in(each.argument))))),
     Op.HDEL: lambda each: c.hdel(each.key, *strings_in(each.argument)),
 }
-"""What a client would ask for. Pops, and what a leader does by itself, are in no tail (`kv/replicated/salvage.py`)."""
+"""Client command per operation. Files never contain pops, nor changes that a leader makes itself (`kv/salvage.py`)."""
 
 
 def _show(tails: dict[str, Tail], output: str) -> None:
@@ -94,7 +95,7 @@ def _show(tails: dict[str, Tail], output: str) -> None:
         ]
         print_table(["FILE", "LOG", "WRITTEN", "CHANGES", "KEYS"], rows)
     else:
-        click.echo("Nothing is kept: the cluster has all that this node acknowledged.")
+        click.echo("No writes to salvage: the cluster has all writes that this node acknowledged.")
 
 
 def _figures(name: str, tail: Tail) -> dict[str, Any]:

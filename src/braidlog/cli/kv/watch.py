@@ -1,7 +1,4 @@
-"""`braid kv watch`: the change feed of a store, as it grows.
-
-Knows: where the feed is read, how a change looks. Refuses to know: how the feed is made.
-"""
+"""`braid kv watch`: prints the change feed of a store."""
 
 import sys
 from typing import Any
@@ -34,18 +31,18 @@ _KINDS = ("string", "counter", "list", "hash")
     default=DEFAULT_URL,
     show_default=True,
     callback=not_typed,
-    help="Where the topic __kv is read: any door of the node that shows headers.",
+    help="Listener from which the topic __kv is read; any protocol with headers.",
 )
-@click.option("--from-start", is_flag=True, help="Every key's last change first, then what is new.")
-@click.option("-n", "count", type=click.IntRange(1), help="End after so many changes.")
-@click.option("--prefix", default="", help="Only keys that begin so.")
+@click.option("--from-start", is_flag=True, help="Print the last change of every key first, then new changes.")
+@click.option("-n", "count", type=click.IntRange(1), help="Stop after this many changes.")
+@click.option("--prefix", default="", help="Only keys with this prefix.")
 @TEXT_OR_JSON
 def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, output: str) -> None:
-    """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
+    """Print changes as they happen, until interrupted: one line each, with time, operation, key and new value.
 
-    The changes are records of the topic __kv of the same node. It is there once something was changed, unless kv.feed is off.
-    In a cluster it has a partition for each of the 8 logs: the changes of a key come in their order,
-    those of different keys in about theirs.
+    Changes are records of the topic __kv of the same node, which is created with the first change, unless kv.feed is off.
+    In a cluster the topic has a partition for each of the 8 logs: changes of one key are in order, changes of
+    different keys approximately.
     """
     try:
         client = connect(feed_url, retry_timeout=5.0, connect_timeout=5.0)
@@ -57,7 +54,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_NOT_FOUND:
                 raise
-            end(NO, f"no topic {FEED_TOPIC!r}: nothing was changed yet, or kv.feed is off")
+            end(NO, f"no topic {FEED_TOPIC!r}: no key has changed yet, or kv.feed is off")
         left = sys.maxsize if count is None else count
         while left > 0:
             for record in consumer.poll(timeout=POLL_SECONDS):
@@ -71,10 +68,10 @@ def _headers(record: ConsumedRecord) -> dict[str, str]:
     return {name: shown(value or b"") for name, value in record.headers}
 
 
-def _value(record: ConsumedRecord, kind: str) -> Any:  # noqa: ANN401 - whatever JSON has
-    """What the key holds since, in JSON's words. None: it is gone, or only a part of it is told."""
+def _value(record: ConsumedRecord, kind: str) -> Any:  # noqa: ANN401 - any JSON
+    """Return the new value as JSON; None if the key was deleted, or the record has only a part of the value."""
     if kind not in _KINDS or record.value is None:
-        return None  # not every door can show that a value is null: a record without a type tells it
+        return None  # not every protocol has null values: a record without a type means a deleted key
     value = read_value(kind, record.value)
     if isinstance(value, ListValue):
         return [json_bytes(item) for item in value.items]

@@ -1,7 +1,4 @@
-"""`braid log`: the offline tools, seen from a terminal.
-
-Knows: their names. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid log`: offline tools for a data folder."""
 
 import click
 
@@ -11,11 +8,11 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": ("braidlog.cli.log.list:list_", "Topics, partitions, offsets and sizes."),
+        "list": ("braidlog.cli.log.list:list_", "List topics and partitions with offsets and sizes."),
         "dump": ("braidlog.cli.log.dump:dump", "Print records, batch headers, indexes or checkpoints."),
-        "verify": ("braidlog.cli.log.verify:verify", "Read every byte and say whether it is what was written."),
-        "repair": ("braidlog.cli.log.repair:repair", "Mend a damaged folder; quarantine what cannot be kept."),
-        "accept-loss": ("braidlog.cli.log.accept_loss:accept_loss", "Go on without an internal topic that is lost."),
+        "verify": ("braidlog.cli.log.verify:verify", "Verify every byte of a data folder."),
+        "repair": ("braidlog.cli.log.repair:repair", "Repair a damaged data folder."),
+        "accept-loss": ("braidlog.cli.log.accept_loss:accept_loss", "Accept the loss of an internal topic."),
     },
     epilog="""\b
 Example:
@@ -23,8 +20,8 @@ Example:
 """,
 )
 def log() -> None:
-    """Look into a data folder, check every byte of it, mend it.
+    """Inspect, verify and repair a data folder.
 
-    All but `repair` and `accept-loss` change nothing and take no lock: they may be used while the log is open, and may then
-    see its last write half-done.
+    Only `repair` and `accept-loss` write and take the lock. The other commands can run while a node has the folder open,
+    and may then see an incomplete last write.
     """

@@ -1,4 +1,4 @@
-"""`braid log accept-loss`: go on without an internal topic that is lost."""
+"""`braid log accept-loss`: lets a node start without a lost internal topic."""
 
 import click
 
@@ -10,30 +10,30 @@ from braidlog.storage.folder.data_folder import DataFolder
 
 HELD = {
     "__coordinator_state": "committed offsets, groups, transactions, sinks, named producers, snapshots of streams",
-    "__kv": "the change feed of keys and values, up to now; the keys and values themselves are not in it",
-    "__metadata": "users, rules, who holds which partition, and the settings that a topic's folder does not hold",
+    "__kv": "the change feed of keys and values; the keys and values themselves are stored elsewhere",
+    "__metadata": "users, rules, replica assignments, and topic settings that are not in a topic's folder",
 }
 
 
 @click.command("accept-loss")
 @DATA
 @click.argument("topic", type=click.Choice(sorted(HELD)))
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 def accept_loss(data: str, topic: str, *, yes: bool) -> None:
-    """Let the next node on the folder DATA begin without an internal TOPIC that is lost.
+    """Accept the loss of an internal TOPIC, so that a node starts on the folder DATA without it.
 
-    A node refuses to start if its metadata was there and is not; without the state of its coordinators it refuses groups and
-    transactions. Restore the topic's folder if there is a copy; this is for when there is none. Records of topics are not
-    touched: without `__metadata` a node takes every topic that it finds in the folder. Nothing is done if the topic is there.
-    The folder must not be open elsewhere.
+    A node refuses to start if its metadata is missing; without coordinator state it refuses groups and transactions. Use
+    this command only if you have no backup of the topic's folder to restore. Records of other topics are not changed:
+    without `__metadata` a node adopts every topic in the folder. Does nothing if the topic exists. No node may have the
+    folder open.
     """
     folder = DataFolder(OsDisk(), data, SystemClock(), create=False)
     try:
         if folder.find(topic) is not None or topic not in folder.identity.internal_topics:
-            click.echo(f"Internal topic {topic!r} is not lost: nothing was changed.")
+            click.echo(f"Internal topic {topic!r} exists: nothing changed.")
             return
-        confirm(f"Lost for good: {HELD[topic]}. Go on without?", yes=yes)
+        confirm(f"Permanently lost: {HELD[topic]}. Continue without it?", yes=yes)
         folder.forget_internal(topic)
-        click.echo(f"The next start makes an empty {topic!r}.")
+        click.echo(f"The next start creates an empty {topic!r}.")
     finally:
         folder.release()

@@ -1,4 +1,4 @@
-"""`braid log dump`: what the files of a partition hold, line by line."""
+"""`braid log dump`: prints the files of a partition line by line."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -20,22 +20,27 @@ Line = RecordLine | BatchLine | DamageLine | IndexLine | StateLine
 @click.command("dump")
 @DATA
 @click.argument("topic")
-@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Which partition.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), default=0, show_default=True, help="Partition to print.")
 @click.option("--from", "first", type=click.IntRange(min=0), help="First offset.  [default: the start of the log]")
 @click.option("--to", "upto", type=click.IntRange(min=0), help="Stop before this offset.  [default: the end]")
-@click.option("--records", "what", flag_value="records", default=True, help="One line a record (the default).")
+@click.option("--records", "what", flag_value="records", default=True, help="Print one line per record (the default).")
 @click.option(
-    "--batches", "what", flag_value="batches", help="One line a batch: position, offsets, epoch, codec, producer."
+    "--batches",
+    "what",
+    flag_value="batches",
+    help="Print one line per batch: position, offsets, epoch, codec, producer.",
 )
-@click.option("--index", "what", flag_value="index", help="The entries of the indexes.")
-@click.option("--state", "what", flag_value="state", help="Checkpoints and snapshots: producers, transactions, epochs.")
-@click.option("-n", "count_max", type=click.IntRange(min=1), help="Stop after so many lines.")
+@click.option("--index", "what", flag_value="index", help="Print the entries of the indexes.")
+@click.option(
+    "--state", "what", flag_value="state", help="Print checkpoints and snapshots: producers, transactions, epochs."
+)
+@click.option("-n", "count_max", type=click.IntRange(min=1), help="Stop after this many lines.")
 @click.option(
     "--values",
     type=click.Choice(["text", "hex", "base64", "none"]),
     default="text",
     show_default=True,
-    help="Keys, values and header values; `text` escapes what is not UTF-8, and in JSON is as `braid consume --json` prints it.",
+    help="Encoding of keys, values and header values; `text` escapes invalid UTF-8, and in JSON equals `braid consume --json`.",
 )
 @LINES
 def dump(  # noqa: PLR0913 - one parameter an option
@@ -50,10 +55,10 @@ def dump(  # noqa: PLR0913 - one parameter an option
     values: str,
     output: str,
 ) -> None:
-    """Print what the files of TOPIC in the folder DATA hold.
+    """Print the files of TOPIC in the folder DATA.
 
-    Reads the files as they are: records of open and aborted transactions too. Damage becomes a line of its own, and what
-    follows it is printed all the same; the exit code is then 1.
+    Includes records of open and aborted transactions. Each damaged range is one line, and the data after it is printed;
+    the exit code is then 1.
     """
 
     source = PartitionDump(OsDisk(), data, topic, partition)
@@ -79,7 +84,7 @@ def _plain(data: bytes | None, values: str) -> str | None:
 
 
 def _as_json(line: Line, values: str, place: dict[str, Any]) -> bytes:
-    """Records have the form of `braid consume --json`, unless `--values` asks for another; the end of a transaction is marked."""
+    """Format a line as `braid consume --json` does, unless `--values` says otherwise; marks transaction markers."""
     fields: dict[str, Any] = {name: getattr(line, name) for name in line.__struct_fields__}
     if isinstance(line, DamageLine):
         fields = {"damage": fields}

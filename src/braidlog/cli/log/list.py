@@ -1,4 +1,4 @@
-"""`braid log list`: what is in a folder."""
+"""`braid log list`: lists the topics of a data folder."""
 
 import click
 
@@ -11,9 +11,9 @@ from braidlog.tools.dump import list_topics
 @DATA
 @LISTING
 def list_(data: str, output: str) -> None:
-    """Topics, partitions, offsets and sizes of the folder DATA.
+    """List topics and partitions of the folder DATA with offsets and sizes.
 
-    Offsets are [start, end): the first record there is, and the offset the next one gets.
+    Offsets are [start, end): the first record, and the offset of the next record.
     """
     topics = list_topics(OsDisk(), data)
     if output == "json":
@@ -22,7 +22,7 @@ def list_(data: str, output: str) -> None:
         for topic in topics:
             click.echo(topic.name)
     elif not topics:
-        click.echo(f"{data} holds no topics yet.")
+        click.echo(f"{data} holds no topics.")
     else:
         rows = [
             [

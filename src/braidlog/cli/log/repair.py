@@ -1,4 +1,4 @@
-"""`braid log repair`: mend a folder, after saying how and asking."""
+"""`braid log repair`: prints a repair plan, asks, and repairs a data folder."""
 
 import uuid
 
@@ -18,25 +18,26 @@ from braidlog.tools.repair.folder import Repair, RepairPlan, RepairReport
 @click.command("repair")
 @DATA
 @click.argument("topic", required=False)
-@click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print the repair plan without changing anything.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option(
-    "--drop-unreadable", is_flag=True, help="Also take out batches that are as written but whose records do not decode."
+    "--drop-unreadable", is_flag=True, help="Also remove batches with a valid checksum whose records do not decode."
 )
 @click.option(
-    "--only-copy", is_flag=True, help="Also in the folder of a cluster's node: no other node has a whole copy."
+    "--only-copy", is_flag=True, help="Repair a folder of a cluster, because no other node has an intact copy."
 )
 @OUTPUT
 def repair(
     *, data: str, topic: str | None, dry_run: bool, yes: bool, drop_unreadable: bool, only_copy: bool, output: str
 ) -> None:
-    """Mend the folder DATA, or one TOPIC in it.
+    """Repair the folder DATA, or one TOPIC in it.
 
-    Every whole batch is kept. Damaged bytes are first copied to DATA/quarantine, with a report beside them; then the segment is
-    written anew, with empty batches in the place of lost offsets, which are never given out again. A repair that is
-    interrupted is simply run again. The log must not be open elsewhere.
+    Every intact batch is kept. Damaged bytes are copied to DATA/quarantine, with a report; then the segment is rewritten,
+    with empty batches in place of lost offsets, which are never reused. An interrupted repair can be run again. No node
+    may have the folder open.
 
-    The node of a cluster copies what is damaged anew from others when it starts: its folder is repaired with --only-copy alone.
+    A node of a cluster copies damaged partitions from other nodes when it starts; its folder is repaired only with
+    --only-copy.
     """
 
     layout = Layout(OsDisk(), data)
@@ -58,8 +59,8 @@ def repair(
     if not dry_run and plan.steps:
         if layout.cluster and not only_copy:
             raise BrokerError(Reason.VERSION_CONFLICT, _belongs_to_cluster(data, layout.cluster))
-        if not yes and not answered("Do this?"):
-            click.echo("Nothing was changed.", err=True)
+        if not yes and not answered("Apply this plan?"):
+            click.echo("Nothing changed.", err=True)
             end(NO)
         report = work.run()
         if output == "json":
@@ -74,8 +75,8 @@ def repair(
 
 def _belongs_to_cluster(data: str, cluster: str) -> str:
     return (
-        f"{data} belongs to cluster {cluster}: start its node, which copies what is damaged anew from others. A repaired copy "
-        "lacks what was lost and would count as whole. If no other node has a whole copy: --only-copy"
+        f"{data} belongs to cluster {cluster}: start its node, which copies damaged partitions from other nodes. A repaired copy "
+        "lacks lost records but would count as complete. If no other node has an intact copy: --only-copy"
     )
 
 
@@ -90,13 +91,13 @@ def _show_plan(plan: RepairPlan, *, dry_run: bool) -> None:
     if not plan.steps and not plan.beyond_repair:
         click.echo("Nothing to repair.")
     elif dry_run:
-        click.echo("Nothing was changed (--dry-run).")
+        click.echo("Nothing changed (--dry-run).")
 
 
 def _show_repaired(report: RepairReport) -> None:
     if report.quarantined:
-        click.echo(f"In {report.folder}/quarantine: {', '.join(report.quarantined)}")
+        click.echo(f"Quarantined in {report.folder}/quarantine: {', '.join(report.quarantined)}")
     if report.verified.sound:
-        click.echo("Repaired: the folder is sound and takes writes again.")
+        click.echo("Repaired: the folder is intact and accepts writes.")
     else:
         show_report(report.verified)

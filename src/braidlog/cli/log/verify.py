@@ -1,4 +1,4 @@
-"""`braid log verify`: is every byte what was written?"""
+"""`braid log verify`: verifies every byte of a data folder."""
 
 from collections.abc import Iterator
 
@@ -17,15 +17,15 @@ from braidlog.tools.layout import Layout
 @click.argument("topic", required=False)
 @OUTPUT
 def verify(data: str, topic: str | None, output: str) -> None:
-    """Read every byte of the folder DATA, or of one TOPIC in it, and say whether it is what was written.
+    """Verify every byte of the folder DATA, or of one TOPIC in it, without changing anything.
 
-    Checks segments (head, mark, every batch and its records), indexes, checkpoints, snapshots, and the folder itself against each
-    other. Changes nothing. Exits with 1 if anything is damaged.
+    Checks segments (header, mark, every batch and its records), indexes, checkpoints, snapshots, and the folder against
+    each other. Exits with 1 if anything is damaged.
 
     \b
-    note    what a crash leaves behind; opening the log puts it right
-    fault   broken, but made again from the rest: no record is lost
-    damage  bytes that were durable are not what they were
+    note    left by a crash; opening the log repairs it
+    fault   broken, but rebuilt from other files: no record is lost
+    damage  durable bytes have changed
     """
     layout = Layout(OsDisk(), data)
     with progress("verify", layout.data_bytes(layout.choose(topic))) as advance:
@@ -61,12 +61,12 @@ def show_report(report: VerifyReport) -> None:
         click.echo("\n".join(_finding_lines(finding)))
     click.echo()
     if report.sound:
-        click.echo(f"Sound: {size(report.bytes_read)} read.")
+        click.echo(f"Intact: {size(report.bytes_read)} read.")
     else:
         count = sum(finding.offsets_lost for finding in findings)
         broken = sum(1 for finding in findings if finding.severity is not Severity.NOTE)
-        noun = "thing is" if broken == 1 else "things are"
-        click.echo(f"Not sound: {broken} {noun} broken, {lost(count)}. What a repair would do:")
+        noun = "problem" if broken == 1 else "problems"
+        click.echo(f"Damaged: {broken} {noun}, {lost(count)}. To see the repair plan:")
         click.echo(f"  {report.next_command}")
 
 
@@ -75,7 +75,7 @@ def _verdict(partition: PartitionReport) -> str:
     if "damage" in severities:
         count = sum(finding.offsets_lost for finding in partition.findings)
         return paint(f"damaged, {lost(count)}", "red")
-    return paint("faulty, nothing lost", "yellow") if "fault" in severities else "sound"
+    return paint("faulty, no record lost", "yellow") if "fault" in severities else "intact"
 
 
 _COLOURS = {"note": "cyan", "fault": "yellow", "damage": "red"}

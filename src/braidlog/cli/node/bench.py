@@ -1,7 +1,4 @@
-"""`braid bench`: a quick measurement of a running node.
-
-Knows: options, how figures look. Refuses to know: what is measured (`tools/bench.py`).
-"""
+"""`braid bench`: measures throughput of a running node (`tools/bench.py`)."""
 
 import secrets
 
@@ -15,11 +12,11 @@ from braidlog.client.blocking import Client
 from braidlog.tools.bench import Figure, Load, measure
 from braidlog.wire.rustlog import DIALECT
 
-NOTE = "A quick look through one Python client on one connection: no benchmark of the node, nor of the machine."
+NOTE = "Measured with one Python client on one connection; this is not a benchmark of the node or the machine."
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What `braid bench -o json` prints."""
+    """Output of `braid bench -o json`."""
 
     dialect: str
     records: int
@@ -30,19 +27,23 @@ class Measurement(msgspec.Struct, frozen=True):
 
 @click.command(epilog=f"Example: braid bench --server {DIALECT.local_url} --records 50000")
 @click.option(
-    "--records", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="In each repeat."
+    "--records", type=click.IntRange(1, 10_000_000), default=20_000, show_default=True, help="Records per repetition."
 )
 @click.option(
-    "--bytes", "record_bytes", type=click.IntRange(1, 1_000_000), default=200, show_default=True, help="Of a record."
+    "--bytes",
+    "record_bytes",
+    type=click.IntRange(1, 1_000_000),
+    default=200,
+    show_default=True,
+    help="Bytes per record.",
 )
 @click.option("--repeats", type=click.IntRange(1, 100), default=5, show_default=True)
 @OUTPUT
 @with_client
 def bench(client: Client, records: int, record_bytes: int, repeats: int, output: str) -> None:
-    """Write and read records of a topic of its own, several times, and say how fast that was: the median of the repeats, the
-    slowest and the fastest.
+    """Measure write and read throughput on a temporary topic: median, slowest and fastest repetition.
 
-    The topic is deleted afterwards, where the protocol can.
+    The topic is deleted afterwards, if the protocol can delete topics.
     """
     topic = f"braid-bench-{secrets.token_hex(4)}"
     client.admin.create_topic(topic, 1)
@@ -54,7 +55,7 @@ def bench(client: Client, records: int, record_bytes: int, repeats: int, output:
         if client.capabilities.deletes:
             client.admin.delete_topic(topic)
         else:
-            say(f"{client.dialect} cannot delete topics: {topic} stays")
+            say(f"{client.dialect} cannot delete topics; delete {topic} through another protocol")
     if output == "json":
         print_json(Measurement(client.dialect, records, record_bytes, figures))
         return

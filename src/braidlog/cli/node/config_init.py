@@ -1,8 +1,6 @@
-"""`braid config init`: a file of settings to begin with.
+"""`braid config init`: writes a settings file with every setting and its default, all commented out.
 
-Knows: how defaults are written as TOML, and a sentence about some of them. Refuses to know: what the settings do.
-Invariants: every setting stands in the file, as a comment, with its default: the file changes nothing until somebody takes a `#`
-away. A file that is there is not written over.
+The file changes nothing until the operator uncomments a line. An existing file is not overwritten.
 """
 
 import json
@@ -18,49 +16,49 @@ from braidlog.cli.terminal.output import QUIET, hint
 from braidlog.server.config import ServerConfig
 
 NOTES = {
-    "data_dir": "where the log lives",
-    "node": "the name of this node",
-    "drain_seconds": "how long a stop waits for answers",
-    "disk_reserve_bytes": "with less room on the disk no records and keys are taken",
-    "idle_partition_seconds": "a partition that nobody has used for so long is closed until it is used again; 0 is never",
-    "listeners": "one port for each protocol; 0 is any free one. With tls.cert and tls.key it speaks TLS",
-    "listeners.kafka.auto_create": "a topic that a client asks for is made, with `partitions` partitions",
-    "listeners.kafka.session_timeout_ms_min": "a member of a group whose session timeout is shorter is refused",
-    "listeners.flux.replication_factor": "of a topic made on first use; acks=all needs two in sync, if there are two",
-    "listeners.flux.forward": "ask the node that leads; off: tell the client where it is",
-    "listeners.kafka.reauthentication_ms": "so long after it has said who it is a client has to say it again; 0 is never",
-    "cluster": "the metadata of a cluster, kept in etcd; without it a node keeps its own in data_dir",
-    "cluster.etcd": 'URLs of etcd\'s members, or "embedded": this node runs one beside itself',
-    "cluster.prefix": "the keys of this cluster begin with it",
-    "cluster.token": "in place of user and password",
-    "cluster.client_port": "of an embedded member, where cluster.peers.host is; beyond loopback with its certificate",
-    "cluster.initial_cluster": 'embedded members of a new cluster, all of them: "1=10.0.0.1,2=10.0.0.2,3=10.0.0.3"',
-    "topics": "defaults for topics; `braid topic create -c` and `alter` change them for one",
-    "topics.flush": "what an acknowledgement promises: ack (on the disk), interval, os",
-    "topics.retention_ms": "how old records may get; -1 is no limit",
-    "topics.retention_bytes": "how large a partition may get; -1 is no limit",
-    "auth": "who may come in: tokens and users by name, rules for what each may do",
-    "auth.tokens": 'a table: alice = "SHA-256 of her token, in hex" (printf %s "$TOKEN" | sha256sum)',
-    "auth.users": "a table: name to SCRAM verifier, for Kafka clients with passwords",
+    "data_dir": "folder of the log",
+    "node": "number of this node",
+    "drain_seconds": "how long a shutdown drains requests",
+    "disk_reserve_bytes": "with less free space on the disk, writes are refused",
+    "idle_partition_seconds": "close partitions that were idle for this time until their next use; 0: never",
+    "listeners": "one port per protocol; 0: any free port. tls.cert and tls.key enable TLS",
+    "listeners.kafka.auto_create": "create unknown topics on first use, with `partitions` partitions",
+    "listeners.kafka.session_timeout_ms_min": "refuse group members with a shorter session timeout",
+    "listeners.flux.replication_factor": "of topics created on first use; with two or more replicas acks=all needs two in sync",
+    "listeners.flux.forward": "forward requests to the leader; off: redirect the client",
+    "listeners.kafka.reauthentication_ms": "clients must reauthenticate after this time; 0: never",
+    "cluster": "cluster metadata in etcd; without this section a node keeps its metadata in data_dir",
+    "cluster.etcd": 'URLs of the etcd members, or "embedded": this node runs its own member',
+    "cluster.prefix": "prefix of this cluster's keys in etcd",
+    "cluster.token": "instead of user and password",
+    "cluster.client_port": "client port of an embedded member, on cluster.peers.host; beyond loopback with TLS",
+    "cluster.initial_cluster": 'all embedded members of a new cluster: "1=10.0.0.1,2=10.0.0.2,3=10.0.0.3"',
+    "topics": "defaults of topics; `braid topic create -c` and `alter` override them per topic",
+    "topics.flush": "durability of an acknowledgement: ack (synced to disk), interval, os",
+    "topics.retention_ms": "maximum age of records; -1: unlimited",
+    "topics.retention_bytes": "maximum size of a partition; -1: unlimited",
+    "auth": "tokens, users and access rules",
+    "auth.tokens": 'a table: alice = "SHA-256 of the token, in hex" (printf %s "$TOKEN" | sha256sum)',
+    "auth.users": "a table: user name to SCRAM verifier, for Kafka clients with passwords",
     "auth.rules": 'tables [[auth.rules]]: principal = "alice", operations = ["read", "write"], topic = "orders*", group = "a*"',
-    "auth.owner_by_first_use": "a group or transactional id that no rule speaks of is its first user's",
-    "limits": "what all clients together, or one of them, may cost",
-    "quotas": "bytes per second of one principal; -1 is no limit",
-    "wire_log": "every message, taken apart and written down, for debugging",
-    "kv": "keys and values, and the feed of their changes",
-    "admin": "the console, /metrics, /healthz and /readyz; token is the SHA-256 of the token that lets one in",
-    "log": "what the node says on standard error",
+    "auth.owner_by_first_use": "a group or transactional id without a rule belongs to its first user",
+    "limits": "limits of all clients together, and of each client",
+    "quotas": "bytes per second of one principal; -1: unlimited",
+    "wire_log": "log of every decoded protocol message, for debugging",
+    "kv": "key-value store and its change feed",
+    "admin": "console, /metrics, /healthz and /readyz; token is the SHA-256 of the admin token",
+    "log": "log on standard error",
 }
 
 
 def template() -> str:
-    """The whole file."""
-    head = "# Settings of a braidlog node: braid serve --config FILE. What is commented out has its default.\n"
+    """Return the settings file."""
+    head = "# Settings of a braidlog node: braid serve --config FILE. Commented lines show the default.\n"
     return head + "\n".join(_section("", msgspec.to_builtins(ServerConfig()))) + "\n"
 
 
 def _section(prefix: str, values: dict[str, Any]) -> Iterator[str]:
-    """Single values first, then the tables: TOML would take a value behind a table for the table's."""
+    """Yield values before tables: TOML assigns a value after a table to that table."""
     inner = {name: value for name, value in values.items() if isinstance(value, dict) and value}
     plain = {name: value for name, value in values.items() if name not in inner}
     if prefix:
@@ -77,17 +75,17 @@ def _section(prefix: str, values: dict[str, Any]) -> Iterator[str]:
         yield from _section(f"{prefix}.{name}" if prefix else name, value)
 
 
-def _toml(value: Any) -> str:  # noqa: ANN401 - whatever a setting is
-    """JSON's spelling is TOML's, for all that settings are."""
+def _toml(value: Any) -> str:  # noqa: ANN401 - any setting
+    """Format a setting as JSON, which is valid TOML for all setting types."""
     return "{}" if value == {} else json.dumps(value)
 
 
 @click.command(epilog="Example: braid config init braid.toml && braid serve --config braid.toml")
 @click.argument("file", default="braid.toml")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @QUIET
 def init(file: str, *, force: bool) -> None:
-    """Write FILE (`-` is standard output) with every setting, its default, and what it is for; all of it commented out."""
+    """Write a settings file with every setting, its default and purpose, all commented out; `-` is standard output."""
     if file == "-":
         click.echo(template(), nl=False)
         return
@@ -95,7 +93,7 @@ def init(file: str, *, force: bool) -> None:
         with Path(file).open("w" if force else "x", encoding="utf-8") as out:
             out.write(template())
     except FileExistsError:
-        end(REFUSED, f"{file} is there already; --force writes over it")
+        end(REFUSED, f"{file} already exists; pass --force to overwrite it")
     except OSError as error:
         end(REFUSED, f"{file}: {error.strerror}")
     click.echo(f"wrote {file}")

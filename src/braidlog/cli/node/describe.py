@@ -1,7 +1,6 @@
-"""`braid node`: what nodes say of themselves.
+"""`braid node`: describes nodes.
 
-Knows: how it looks, and which answer is a no. Refuses to know: how a node is asked, what it looks at.
-Invariant: a node that says nothing of itself, or is no braidlog, is told of as far as the others know it.
+A node that does not answer, or is not a braidlog node, is described as far as the other nodes know it.
 """
 
 from typing import Any
@@ -30,11 +29,11 @@ class NodeNumber(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
         try:
             return int(value)
         except ValueError:
-            self.fail(f"{value!r} is no node: nodes have numbers; `braid node` alone tells of all of them", param, ctx)
+            self.fail(f"{value!r} is not a node number; `braid node` without a number describes all nodes", param, ctx)
 
 
 class ListenerRow(msgspec.Struct, frozen=True):
-    """A port of a node, and the connections that are open there."""
+    """A listener of a node, with the number of open connections."""
 
     protocol: str
     address: str
@@ -44,7 +43,7 @@ class ListenerRow(msgspec.Struct, frozen=True):
 
 
 class ProcessRow(msgspec.Struct, frozen=True):
-    """The node's process. `loop_lag_seconds`: how late its loop was at its last timer."""
+    """The node's process. `loop_lag_seconds`: delay of the event loop at its last timer."""
 
     pid: int
     uptime_seconds: float
@@ -58,8 +57,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What `braid node -o json` says of each node. `placement`: as in `braid cluster nodes`. `version` and `process` are null,
-    `listeners` and `checks` empty of a node that did not say; `silence` says why."""
+    """Row of `braid node -o json`. `placement`: as in `braid cluster nodes`. If the node did not answer, `version` and
+    `process` are null, `listeners` and `checks` are empty, and `silence` says why."""
 
     placement: NodeRow
     version: str | None
@@ -77,9 +76,9 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 
 def facts_of(client: Client, row: NodeRow) -> NodeFacts:
-    """A fenced node is not asked: nobody would answer."""
+    """Describe a node; a fenced node is not queried, since it would not answer."""
     if not row.alive:
-        return _facts(row, None, [], "fenced: it is not there, or the others do not hear it")
+        return _facts(row, None, [], "fenced: the node is stopped or unreachable")
     folders: list[LogFolder] = []
     try:
         folders = client.admin.log_folders(row.node)
@@ -89,7 +88,7 @@ def facts_of(client: Client, row: NodeRow) -> NodeFacts:
     except ClientError as error:
         if isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED:
             raise
-        return _facts(row, None, folders, f"it does not answer: {error}")
+        return _facts(row, None, folders, f"no answer: {error}")
     room = {told.data_dir: (told.disk_bytes, told.disk_free_bytes)}
     return _facts(row, told, [_with_room(each, *room.get(each.path, (-1, -1))) for each in folders], None)
 
@@ -131,21 +130,23 @@ Example:
 """
 )
 @click.argument("nodes", nargs=-1, type=NodeNumber(), metavar="[NODE]...")
-@click.option("--topics", "every_topic", is_flag=True, help=f"All topics of a folder, not the {TOPICS_SHOWN} largest.")
+@click.option(
+    "--topics", "every_topic", is_flag=True, help=f"Show all topics of a folder instead of the {TOPICS_SHOWN} largest."
+)
 @OUTPUT
 @with_client
 @watched
 def node(client: Client, nodes: tuple[int, ...], *, every_topic: bool, output: str) -> None:
-    """What each NODE, or all of them, say of themselves: version, time since the start, memory, connections, ports, data folders
-    with the bytes of each topic and the room on their disk, what it leads and holds, and what is wrong.
+    """Describe each NODE, or all nodes: version, uptime, memory, connections, listeners, data folders and health.
 
-    Exits with 1 if anything is wrong, or a node does not answer.
+    Data folders are shown with the size of each topic and the free space on their disk. Exits with 1 if a check fails or
+    a node does not answer.
     """
     rows = rows_of(client.admin.describe_cluster())
     missing = sorted(set(nodes) - {row.node for row in rows})
     if missing:
         there = ", ".join(str(row.node) for row in rows)
-        end(NO, f"there is no node {missing[0]}; there are {there}")
+        end(NO, f"unknown node {missing[0]}; nodes: {there}")
     found = [facts_of(client, row) for row in rows if not nodes or row.node in nodes]
     if output == "json":
         print_json(found)
@@ -171,7 +172,7 @@ def _print(facts: NodeFacts, topics_max: int | None) -> None:
         )
         click.echo(
             f"  {size(process.resident_bytes)} of memory, {process.connections} of {process.connections_max} connections, "
-            f"{process.open_files} of {process.open_files_max} files, {process.cpu_seconds:.0f} s of processor time"
+            f"{process.open_files} of {process.open_files_max} files, {process.cpu_seconds:.0f} s CPU time"
         )
     click.echo(f"  leads {plural(row.leads, 'partition')}, holds {row.holds}, in sync {row.in_sync}")
     if facts.listeners:
@@ -206,7 +207,7 @@ def _print_folder(folder: LogFolder, topics_max: int | None) -> None:
 
 
 def _lasting(seconds: float) -> str:
-    """Time as a person says it, in its two largest units."""
+    """Format a duration in its two largest units."""
     left = int(seconds)
     parts: list[str] = []
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):

@@ -1,7 +1,4 @@
-"""`braid doctor`: is this machine fit, and is the folder whole?
-
-Knows: how findings look, and which exit code they are. Refuses to know: what is checked (`tools/doctor.py`).
-"""
+"""`braid doctor`: checks this machine and its data folder (`tools/doctor.py`)."""
 
 import asyncio
 import itertools
@@ -21,7 +18,7 @@ from braidlog.tools.doctor import Finding, Status, etcd_findings, examine
 
 
 class Examination(msgspec.Struct, frozen=True):
-    """What `braid doctor -o json` prints."""
+    """Output of `braid doctor -o json`."""
 
     fit: bool
     findings: list[Finding]
@@ -31,17 +28,18 @@ _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
 
 
 @click.command(epilog="Example: braid doctor --data-dir /var/lib/braidlog")
-@click.option("--config", "-c", metavar="FILE", help="Settings in TOML, those of the node.")
-@click.option("--data-dir", metavar="FOLDER", help="Where the log would live.  [default: as `braid config show` says]")
+@click.option("--config", "-c", metavar="FILE", help="Settings file of the node.")
+@click.option("--data-dir", metavar="FOLDER", help="Data folder.  [default: as in `braid config show`]")
 @OUTPUT
 @QUIET
 def doctor(config: str | None, data_dir: str | None, output: str) -> None:
-    """Check this machine: Python and the compiled kernel, the disk and how long it takes to keep a byte, ports, open files, the
-    clock; and for Spark and lakes Java and packages. Where the settings name a cluster, ask each member of etcd for its health.
-    Where a node has run, also its partitions, as far as they can be read in some seconds: those that are damaged are named.
+    """Check this machine: Python, compiled kernel, disk and sync latency, ports, open files, clock, Java and packages.
 
-    `fail` is what keeps a node or a partition from working, `warn` what some uses lack, what is slow or was not looked at. Exits
-    with 1 if anything fails.
+    If the settings name a cluster, also checks the health of each etcd member. If a node has run, also reads its
+    partitions for some seconds and lists those that are damaged.
+
+    `fail`: keeps a node or a partition from working. `warn`: missing for some uses, slow, or not checked. Exits with 1
+    if anything fails.
     """
     settings = load_settings(config, data_dir, (), {}).config
     listeners = {name: getattr(settings.listeners, name) for name in ListenersConfig.__struct_fields__}
@@ -67,7 +65,7 @@ def _etcd(config: ClusterConfig) -> Iterator[Finding]:
     try:
         members = asyncio.run(ask_members(config))
     except EtcdError as error:
-        remedy = "start the nodes of the cluster, or check [cluster] etcd"
+        remedy = "start the cluster's nodes, or check [cluster] etcd"
         yield Finding("etcd", Status.WARN, f"no member answers: {error}", remedy)
     else:
         yield from etcd_findings([(each.number, each.name, each.url, each.trouble) for each in members])

@@ -1,7 +1,4 @@
-"""`braid health`: is a node ready?
-
-Knows: the admin port's /readyz and which answer is which exit code. Refuses to know: what the node looks at.
-"""
+"""`braid health`: queries /readyz on the admin port of a node."""
 
 import urllib.error
 import urllib.request
@@ -18,14 +15,14 @@ from braidlog.model.reporting.node_report import LOCAL_ADMIN_URL
 
 ANSWER_BYTES_MAX = 1024 * 1024
 LOOKING_SHARE = 0.8
-"""Of the time there is: the console says by then what it has seen, and who did not answer it."""
+"""Share of the timeout after which the console answers with the checks that are complete."""
 
 
 COLOURS = {"ready": "green", "slow": "yellow"}
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that the node looked at."""
+    """A check of the node."""
 
     name: str
     ok: bool
@@ -33,7 +30,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """What `braid health -o json` prints: the node's own answer."""
+    """Output of `braid health -o json`: the answer of the node."""
 
     status: str
     checks: list[Check]
@@ -47,23 +44,25 @@ class Readiness(msgspec.Struct, frozen=True):
     default=LOCAL_ADMIN_URL,
     show_default=True,
     callback=not_typed,
-    help="The admin port.",
+    help="URL of the admin port.",
 )
 @click.option(
     "--token-file",
     envvar="BRAID_ADMIN_TOKEN_FILE",
     show_envvar=True,
     type=click.Path(exists=True),
-    help="Holds the admin token.",
+    help="File with the admin token.",
 )
-@click.option("--timeout", type=click.FloatRange(0.01, 3600), default=1.0, show_default=True, help="Seconds to wait.")
-@click.option("-q", "--quiet", is_flag=True, help="The exit code alone.")
+@click.option(
+    "--timeout", type=click.FloatRange(0.01, 3600), default=1.0, show_default=True, help="Timeout in seconds."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing; set only the exit code.")
 @OUTPUT
 def health(url: str, token_file: str | None, timeout: float, output: str, *, quiet: bool) -> None:
-    """Ask the node at its admin port whether it is ready to serve.
+    """Check on the admin port whether a node is ready to serve.
 
-    Exits with 0 if it is, 1 if not, 5 if no server is there, 6 if it did not answer in time: one that has much to do may be well.
-    Dead nodes and under-replicated partitions of its cluster are named, and leave a ready node's exit code 0.
+    Exits with 0 if the node is ready, 1 if not, 5 if no server is reachable, and 6 on a timeout (a busy node may be
+    healthy). Dead nodes and under-replicated partitions of the cluster are listed, but do not change the exit code.
     """
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url is http://HOST:PORT, not {url!r}")
@@ -77,20 +76,22 @@ def health(url: str, token_file: str | None, timeout: float, output: str, *, qui
 
 def _ask(url: str, token: str | None, timeout: float) -> Readiness:
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})  # noqa: S310 - checked above
-    # Not through a proxy that the environment names: a node's admin port is near, and its token is nobody else's business.
+    # Not through a proxy of the environment: the admin port is local, and no proxy may see its token.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=timeout) as found:
             body = found.read(ANSWER_BYTES_MAX)
     except urllib.error.HTTPError as error:
         with error:
-            body = error.read(ANSWER_BYTES_MAX)  # 503 says why in the same form
+            body = error.read(ANSWER_BYTES_MAX)  # 503 has a body of the same form
     except OSError as error:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
             end(SLOW, f"{url} did not answer within {timeout:g} s")
         why = getattr(reason, "strerror", None) or reason
-        end(UNREACHED, f"{url} cannot be reached: {why}; is a node running? --url names the admin port of another")
+        end(
+            UNREACHED, f"{url} cannot be reached: {why}; start a node, or pass the address of its admin port with --url"
+        )
     return _read(url, body)
 
 
@@ -98,7 +99,7 @@ def _read(url: str, body: bytes) -> Readiness:
     try:
         return msgspec.json.decode(body, type=Readiness)
     except msgspec.DecodeError:
-        end(FAULT, f"{url} is not the admin port of a node: it answers {shown(body[:60])}")
+        end(FAULT, f"{url} is not the admin port of a node: it answered {shown(body[:60])}")
 
 
 def _print(answer: Readiness, output: str) -> None:
@@ -111,7 +112,7 @@ def _print(answer: Readiness, output: str) -> None:
 
 
 def _rows(check: Check) -> Iterator[list[str]]:
-    """One for each line of the reason."""
+    """Yield one row per line of the reason."""
     first, *more = (check.reason or "").split("\n")
     yield ["ok" if check.ok else "no", check.name, first]
     yield from (["", "", line] for line in more)

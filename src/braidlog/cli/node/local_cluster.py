@@ -1,9 +1,7 @@
-"""`braid dev --nodes 3`: several nodes on this machine, each a `braid serve` of its own, ended together.
+"""`braid dev --nodes 3`: several local nodes, each a `braid serve` process, stopped together.
 
-Knows: which ports and folder each node gets, what a node says when it is ready, what to say of one that ends. Refuses to know:
-what nodes do among each other.
-Invariants: no node is left behind, whatever ended the others, or this process; of a node that dies by itself the number and the
-last words are told, and the others go on; one such process runs over a folder.
+No process is left behind, however another node or this process ends. If a node dies, its number and last log line are
+printed, and the other nodes keep running. Only one such process runs per data folder.
 """
 
 import asyncio
@@ -29,18 +27,18 @@ from braidlog.server.etcd.etcd_metadata import MEMBER_FOLDER
 from braidlog.server.etcd.etcd_process import check_program, find_program, stop_member
 
 PORT_STEP: Final = 100
-"""The ports of a node are those of the one before it, and so much."""
+"""Distance between the ports of consecutive nodes."""
 HEARTBEAT_MS, ELECTION_MS = 30, 300
-"""Of etcd's members on one machine, which reach each other sooner than those of a network."""
+"""Timings of etcd members on one machine, shorter than those for a network."""
 STOP_SECONDS_MAX: Final = 60.0
-"""A node hands over what it leads, syncs, and ends its member of etcd; only then it is killed."""
+"""Time in which a node hands over leadership, syncs, and stops its etcd member, before it is killed."""
 LINE_BYTES_MAX: Final = 1024 * 1024
 LOCK_FILE: Final = "dev.lock"
 _PR_SET_PDEATHSIG: Final = 1  # prctl.h
 
 
 class NodePlan(msgspec.Struct, frozen=True):
-    """One node to be started."""
+    """Settings of a node to start."""
 
     number: int
     folder: str
@@ -52,13 +50,13 @@ class NodePlan(msgspec.Struct, frozen=True):
 
 
 def plan_nodes(loaded: LoadedConfig, count: int) -> list[NodePlan]:
-    """Folders `node-1`, `node-2`, … below the data folder; every port that is not a free one moves on from node to node."""
+    """Plan folders `node-1`, `node-2`, … below the data folder; each node gets its own ports unless they are 0."""
     values = loaded.flat()
     changed = {name: values[name] for name, origin in loaded.origins.items() if origin != "default" and name in values}
     for name in ("data_dir", "node"):
         changed.pop(name, None)
     if any("…" in str(value) for value in changed.values()):
-        end(REFUSED, "braid dev --nodes takes no secrets: leave tokens, users and passwords out of its settings")
+        end(REFUSED, "braid dev --nodes does not support secrets: remove tokens, users and passwords from its settings")
     ports = [name for name, value in values.items() if _is_port(name) and value]
     peers = ",".join(
         f"{number}=http://127.0.0.1:{_port(values, 'cluster.peer_port', number)}" for number in _numbers(count)
@@ -68,7 +66,7 @@ def plan_nodes(loaded: LoadedConfig, count: int) -> list[NodePlan]:
         embedded = {"cluster.etcd": EMBEDDED, "cluster.initial_cluster": peers}
         embedded |= {"cluster.heartbeat_ms": HEARTBEAT_MS, "cluster.election_ms": ELECTION_MS}
     quiet = {} if "log.level" in changed else {"log.level": "warning"}
-    # One console shows all of them; two more processes would keep people waiting.
+    # One console shows all nodes; more console processes would slow the start.
     alone = {} if "admin.enabled" in changed else {"admin.enabled": "false"}
     return [
         NodePlan(
@@ -100,7 +98,7 @@ def _port(values: Mapping[str, Any], name: str, number: int) -> int:
 
 
 class RunningNode:
-    """One process."""
+    """Process of a node."""
 
     def __init__(self, plan: NodePlan, tell: Callable[[str], None]) -> None:
         self.plan = plan
@@ -112,8 +110,8 @@ class RunningNode:
         self.admin: int | None = None
 
     async def start(self) -> bool:
-        """Whether it became ready."""
-        # A session of its own: Ctrl-C in the terminal is for us, and we end all of them.
+        """Start the process; return whether it became ready."""
+        # In its own session: Ctrl-C in the terminal reaches only this process, which stops all nodes.
         self._process = await asyncio.create_subprocess_exec(
             *self.plan.command(),
             stdin=asyncio.subprocess.DEVNULL,
@@ -139,14 +137,14 @@ class RunningNode:
             self._tell(f"node {self.plan.number}: {self.last_words}")
 
     async def ended(self) -> int:
-        """Its exit code, once it has one."""
+        """Wait for the process to end; return its exit code."""
         assert self._process is not None
         assert self._reading is not None
         await self._reading
         return await self._process.wait()
 
     async def stop(self) -> None:
-        """End it, and the member of etcd that one leaves behind which was killed."""
+        """Stop the process, and an etcd member that a killed node left behind."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -160,13 +158,13 @@ class RunningNode:
 
 
 def _end_with_parent() -> None:
-    """In the child: if whoever started it is killed, it is asked to stop, and ends its member of etcd as at any stop."""
+    """In the child: get SIGTERM when the parent dies, so that the node stops its etcd member."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 @contextmanager
 def only_one(data_dir: str) -> Iterator[IO[str]]:
-    """The file that says who runs over a folder. It is let go by whatever end of this process."""
+    """Lock the data folder for this process; the operating system releases the lock when the process ends."""
     folder = Path(data_dir)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK_FILE).open("a+", encoding="utf-8") as file:
@@ -174,13 +172,13 @@ def only_one(data_dir: str) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            end(REFUSED, f"nodes run over {data_dir} already: {file.read().strip() or 'they are starting'}")
+            end(REFUSED, f"nodes already run on {data_dir}: {file.read().strip() or 'they are starting'}")
         file.truncate(0)
         yield file
 
 
 async def run_cluster(plans: list[NodePlan], data_dir: str, note: Callable[[str], object]) -> None:
-    """Until a signal, or until no node is left. `note`: for whoever starts a second one."""
+    """Run until a signal, or until all nodes have ended. `note` writes the message for a second process on this folder."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -200,8 +198,8 @@ async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str,
         for started in [task for task in starting if task.done()]:
             node = starting.pop(started)
             if not started.result():
-                code, words = await node.ended(), node.last_words or "it said nothing"
-                end(NO, f"node {node.plan.number} did not start (exit code {code}), so all are stopped: {words}")
+                code, words = await node.ended(), node.last_words or "no output"
+                end(NO, f"node {node.plan.number} failed to start (exit code {code}), stopping all nodes: {words}")
     if stopping.is_set():
         return
     _announce(nodes, data_dir)
@@ -211,16 +209,16 @@ async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str,
         await asyncio.wait({stop, *running}, return_when=asyncio.FIRST_COMPLETED)
         for ended in [task for task in running if task.done()]:
             node = running.pop(ended)
-            left = f"{plural(len(running), 'node')} left" if running else "none is left"
+            left = f"{plural(len(running), 'node')} left" if running else "no nodes left"
             say(
-                f"node {node.plan.number} has ended with exit code {ended.result()}: {node.last_words or 'no words'}; {left}"
+                f"node {node.plan.number} ended with exit code {ended.result()}: {node.last_words or 'no output'}; {left}"
             )
     if not running:
         end(NO)
 
 
 def _announce(nodes: list[RunningNode], data_dir: str) -> None:
-    click.echo(f"braidlog is ready: {plural(len(nodes), 'node')}; their data is in {data_dir}")
+    click.echo(f"braidlog is ready: {plural(len(nodes), 'node')}, data in {data_dir}")
     doors = sorted(nodes[0].ports)
     rows = [[node.plan.number, *(node.ports.get(door) for door in doors)] for node in nodes]
     print_table(["NODE", *(door.upper() for door in doors)], rows, indent="  ")
@@ -228,7 +226,7 @@ def _announce(nodes: list[RunningNode], data_dir: str) -> None:
         if node.admin is not None:
             click.echo(f"Console of node {node.plan.number}: http://127.0.0.1:{node.admin}/cluster")
     if "kafka" in doors:
-        click.echo(f"Ask them with: {_how_to_ask(nodes)}")
+        click.echo(f"Query them with: {_how_to_ask(nodes)}")
     click.echo("Stop all with Ctrl-C.")
 
 
@@ -242,7 +240,7 @@ def dev_cluster(loaded: LoadedConfig, count: int) -> None:
     if not loaded.config.cluster.etcd:
         check_program(find_program())
     if count % 2 == 0:
-        say(f"{count} nodes survive the loss of as many as {count - 1} do: odd numbers are better")
+        say(f"{count} nodes tolerate no more failures than {count - 1}: prefer an odd number")
     plans, data_dir = plan_nodes(loaded, count), loaded.config.data_dir
     with only_one(data_dir) as file:
 

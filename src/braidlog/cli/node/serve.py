@@ -1,7 +1,4 @@
-"""`braid serve`, `braid dev`, `braid config`: run a node, and show what it would run with.
-
-Knows: flags, signals, what to print when the node is ready. Refuses to know: what a node does.
-"""
+"""`braid serve`, `braid dev`, `braid config`: run a node, and show its settings."""
 
 import asyncio
 import gc
@@ -30,7 +27,7 @@ from braidlog.server.process.service_manager import ServiceManager
 from braidlog.tasks import Tasks
 
 NODES_MAX = 9
-"""Of a cluster on one machine."""
+"""Limits of a cluster on one machine."""
 
 
 def load_settings(
@@ -50,7 +47,7 @@ def _read(config: str | None) -> tuple[str, str] | None:
     try:
         return config, Path(config).read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        words = f"there is no file {config}; `braid config init {config}` writes one with every setting"
+        words = f"file not found: {config}; create it with `braid config init {config}`"
         raise BrokerError(Reason.INVALID_SETTING, words) from error
     except OSError as error:
         raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
@@ -71,11 +68,11 @@ settings_options = together(
 
 @click.command(epilog="Example: braid serve --data-dir /var/lib/braidlog --set listeners.cursus.port=10000")
 @settings_options
-@click.option("--free-ports", is_flag=True, help="Listen on free ports, and print which as JSON.")
-@click.option("--allow-open", is_flag=True, help="Listen beyond loopback without authentication.")
-@click.option("--wire-log", metavar="FILE", help="Take apart and log every message, without secrets; `-` is stdout.")
-@click.option("--wire-format", type=click.Choice(["text", "json"]), help="Of the wire log.  [default: text]")
-@click.option("--wire-hex", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log.")
+@click.option("--free-ports", is_flag=True, help="Listen on free ports, and print them as JSON.")
+@click.option("--allow-open", is_flag=True, help="Allow listening beyond loopback without authentication.")
+@click.option("--wire-log", metavar="FILE", help="Decode and log every message, without secrets; `-` is stdout.")
+@click.option("--wire-format", type=click.Choice(["text", "json"]), help="Format of the wire log.  [default: text]")
+@click.option("--wire-hex", is_flag=True, help="Include the bytes of each message, as `braid wire send` needs them.")
 @click.option("--wire-pcapng", metavar="FILE", help="Also write a capture for Wireshark (see `braid wire dissector`).")
 def serve(  # noqa: PLR0913 - one parameter an option
     config: str | None,
@@ -89,10 +86,11 @@ def serve(  # noqa: PLR0913 - one parameter an option
     wire_hex: bool,
     wire_pcapng: str | None,
 ) -> None:
-    """Run a node: one port per protocol, until SIGTERM or SIGINT; SIGHUP reads its certificates again.
+    """Run a node with one port per protocol, until SIGTERM or SIGINT; SIGHUP reloads its certificates.
 
-    When it is ready it prints one line of JSON with its ports. It stops gracefully: answers what was asked, syncs, notes the
-    clean stop. Settings come from the file, then the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), then flags.
+    Prints one line of JSON with its ports when it is ready. Shutdown is graceful: the node drains requests, syncs, and
+    records the clean stop. Flags override the environment (BRAID_DATA_DIR, BRAID_LISTENERS__CURSUS__PORT=…), which
+    overrides the file.
     """
     more: dict[str, Any] = {"auth.allow_open": True} if allow_open else {}
     wire = {"path": wire_log, "format": wire_format, "hex": wire_hex or None, "pcapng": wire_pcapng}
@@ -114,17 +112,17 @@ def serve(  # noqa: PLR0913 - one parameter an option
     type=click.IntRange(1, NODES_MAX),
     default=1,
     show_default=True,
-    help="Several nodes that are one cluster, on ports 100 apart; needs an etcd.",
+    help="Number of nodes of a cluster, on ports 100 apart; more than one needs etcd.",
 )
 def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...], nodes: int) -> None:
-    """Run a node on this machine for trying things out, and say how to reach it.
+    """Run a local node for development, and print its addresses.
 
-    With --nodes 3 there are three processes, each with a folder and a member of etcd of its own. Kill one of them and see what
-    becomes of its partitions: `braid cluster status`.
+    --nodes 3 runs three processes, each with its own folder and etcd member. Kill one of them and watch its partitions
+    move: `braid cluster status`.
     """
     loaded = load_settings(config, data_dir, changes, {})
     if nodes > 1:
-        from braidlog.cli.node.local_cluster import dev_cluster  # noqa: PLC0415 - one node needs none of it
+        from braidlog.cli.node.local_cluster import dev_cluster  # noqa: PLC0415 - only for several nodes
 
         dev_cluster(loaded, nodes)
         return
@@ -133,7 +131,7 @@ def dev(config: str | None, data_dir: str | None, changes: tuple[str, ...], node
 
 
 def _log(loaded: LoadedConfig, text: str, *, quiet: bool = False) -> None:
-    """Say what the settings want said; who only tries things out hears of warnings, unless it asked for more."""
+    """Configure logging by the settings; `quiet` logs only warnings unless the settings name a level."""
     settings = loaded.config.log
     is_default = loaded.origins.get("log.level", "default") == "default"
     handler = logging.StreamHandler(sys.stderr)
@@ -143,8 +141,8 @@ def _log(loaded: LoadedConfig, text: str, *, quiet: bool = False) -> None:
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
-    # What is loaded by now stays; and a request makes objects by the dozen that form no cycles: looking for some among them
-    # after every 700 is work for nothing.
+    # Loaded modules stay, and a request allocates dozens of objects without cycles: collecting after every 700 objects
+    # would be wasted work.
     gc.freeze()
     gc.set_threshold(10_000, 10, 10)
     keep_freed_memory()
@@ -183,7 +181,7 @@ def _announce(server: Server, *, friendly: bool) -> None:
         click.echo(json.dumps({**line, "registry": server.registry_port}))
         sys.stdout.flush()
         return
-    click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
+    click.echo(f"braidlog is ready, data in {server.config.data_dir}")
     for dialect, port in sorted(server.ports.items()):
         click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
     scheme = "https" if server.config.admin.tls.cert else "http"
@@ -191,7 +189,7 @@ def _announce(server: Server, *, friendly: bool) -> None:
         click.echo(f"  {'console':12}{scheme}://{_place(server.config.admin.host, server.admin_port)}/")
     if server.registry_port is not None:
         click.echo(f"  {'schemas':12}{scheme}://{_place(server.config.registry.host, server.registry_port)}/")
-    click.echo("Stop it with Ctrl-C.")
+    click.echo("Stop with Ctrl-C.")
 
 
 def _place(host: str, port: int) -> str:
@@ -201,31 +199,31 @@ def _place(host: str, port: int) -> str:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "show": ("braidlog.cli.node.serve:show", "Every setting and its value."),
-        "check": ("braidlog.cli.node.serve:check", "Whether a node would start with these."),
-        "init": ("braidlog.cli.node.config_init:init", "Write a file of settings to begin with."),
+        "show": ("braidlog.cli.node.serve:show", "List settings and values."),
+        "check": ("braidlog.cli.node.serve:check", "Validate settings."),
+        "init": ("braidlog.cli.node.config_init:init", "Write a settings file."),
     },
 )
 def config() -> None:
-    """What a node would run with.
+    """Show, check and create settings of a node.
 
-    Who may use it: in the settings file, [auth.tokens] holds a line NAME = "SHA-256 of the token, in hex" for each client
-    (printf %s TOKEN | sha256sum), and [[auth.rules]] what each may do. A client shows its token with the line
+    Authentication: [auth.tokens] holds a line NAME = "SHA-256 of the token, in hex" for each client
+    (printf %s TOKEN | sha256sum), and [[auth.rules]] what each client may do. A client sends the line
 
         AUTH NAME TOKEN
 
-    before its first frame, on any listener; nothing is answered if it is right. Cursus clients may use their own AUTH. What those
-    may do who have not shown one is in auth.strangers.*; how slowly wrong ones are answered in auth.pause_seconds and
-    auth.pause_seconds_max. Use TLS (listeners.NAME.tls.cert) wherever others can listen.
+    before its first frame, on any listener; the node does not answer a valid line. Cursus clients may use Cursus' own
+    AUTH. Settings auth.strangers.* limit unauthenticated clients; auth.pause_seconds and auth.pause_seconds_max delay the
+    answer to a wrong token. Use TLS (listeners.NAME.tls.cert) on untrusted networks.
     """
 
 
 @click.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
 @settings_options
-@click.option("--origin", is_flag=True, help="Also say where each value comes from.")
+@click.option("--origin", is_flag=True, help="Show the origin of each value.")
 @OUTPUT
 def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, origin: bool, output: str) -> None:
-    """Every setting and its value."""
+    """List all settings with their values."""
     loaded = load_settings(config, data_dir, changes, {})
     rows = {name: (value, loaded.origins.get(name, "default")) for name, value in loaded.flat().items()}
     if output == "json":
@@ -239,10 +237,10 @@ def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, 
 @click.command(epilog="Example: braid config check -c braidlog.toml && systemctl reload braidlog")
 @settings_options
 def check(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
-    """Whether names and values of all settings are right: the file's, the environment's, those given here.
+    """Validate names and values of the settings in the file, the environment and the flags.
 
-    Files that they name, ports and the data folder are looked at when the node starts.
+    Referenced files, ports and the data folder are checked when the node starts.
     """
     loaded = load_settings(config, data_dir, changes, {})
     given = [origin for origin in loaded.origins.values() if origin != "default"]
-    click.echo(f"sound; {plural(len(given), 'setting')} given, the others are the defaults")
+    click.echo(f"valid; {plural(len(given), 'setting')} given, all others have their defaults")

@@ -1,4 +1,4 @@
-"""`braid pipeline backfill`: a range of the log for tables that lack it."""
+"""`braid pipeline backfill`: adds a range of the log to tables that lack it."""
 
 import click
 
@@ -10,18 +10,18 @@ from braidlog.cli.terminal.output import OUTPUT, print_json
 @FOLDER
 @click.option("--start", default="earliest", show_default=True, metavar="WHERE", help="An offset or a time.")
 @click.option("--end", default="latest", show_default=True, metavar="WHERE", help="An offset or a time, exclusive.")
-@click.option("--dry-run", is_flag=True, help="Count what would be added, and add nothing.")
+@click.option("--dry-run", is_flag=True, help="Count the rows to add without adding them.")
 @MASTER
 @CONF
 @OUTPUT
 def backfill(
     folder: str, start: str, end: str, master: str | None, conf: tuple[str, ...], output: str, *, dry_run: bool
 ) -> None:
-    """Put the records of a range into the tables bronze, silver and windows of the pipeline in FOLDER, as far as they lack them;
-    with Spark's own pipelines, into the tables of all flows.
+    """Add the missing records of a range to the tables of the pipeline in FOLDER.
 
-    In batch, beside the stream's checkpoints. What the stream has not read yet is left to it; a row that is there is not added
-    again, so that a backfill may be repeated. Topics and keys are not touched.
+    The tables are bronze, silver and windows; with Spark Declarative Pipelines, those of all flows. Runs as a batch,
+    independent of the stream's checkpoints. Records that the stream has not read yet are left to the stream. Existing
+    rows are not added again, so a backfill can be repeated. Topics and keys do not change.
     """
     from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415

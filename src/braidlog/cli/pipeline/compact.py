@@ -1,4 +1,4 @@
-"""`braid pipeline compact`: few large files in the place of many small ones."""
+"""`braid pipeline compact`: merges small files of tables."""
 
 import click
 
@@ -10,20 +10,20 @@ HOUR_SECONDS = 3600
 
 @click.command("compact")
 @FOLDER
-@click.option("--table", "names", multiple=True, metavar="NAME", help="Only this table; repeatable.")
+@click.option("--table", "names", multiple=True, metavar="NAME", help="Compact only this table; repeatable.")
 @click.option(
     "--vacuum-hours",
     type=click.IntRange(min=0),
     default=168,
     show_default=True,
-    help="Remove files that are no part of the table any more and older than this.",
+    help="Remove unreferenced files older than this many hours.",
 )
 @OUTPUT
 def compact(folder: str, names: tuple[str, ...], vacuum_hours: int, output: str) -> None:
-    """Put the small files of the tables of the pipeline in FOLDER together, and remove what is no part of them any more.
+    """Compact small files of the tables of the pipeline in FOLDER, and remove unreferenced files.
 
-    Starts no Spark. The pipeline may run meanwhile: a micro-batch that is written at the same time is not lost, and who reads an
-    older version of a table can do so for --vacuum-hours.
+    Does not start Spark. The pipeline can run at the same time: concurrent micro-batches are not lost, and older versions
+    of a table stay readable for --vacuum-hours.
     """
     from braidlog.spark.pipeline.layers import upkeep  # noqa: PLC0415 - not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`braid pipeline init`: a project to begin with."""
+"""`braid pipeline init`: creates a pipeline project."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ import click
     type=click.Choice(["events", "sdp", "wire-log"]),
     default="events",
     show_default=True,
-    help="events: a topic of JSON, by settings; sdp: the same by functions, on Spark Declarative Pipelines; wire-log: what "
-    "`braid serve --wire-log` wrote.",
+    help="events: a topic of JSON, configured by settings; sdp: the same in Python, on Spark Declarative Pipelines; "
+    "wire-log: logs of `braid serve --wire-log`.",
 )
-@click.option("--name", help="Of the pipeline.  [default: the folder's]")
+@click.option("--name", help="Name of the pipeline.  [default: name of the folder]")
 def init(folder: str, template: str, name: str | None) -> None:
-    """Write a project into FOLDER: a pipeline.toml with every setting explained, and transforms in SQL and Python to change.
+    """Create a pipeline project in FOLDER: a documented pipeline.toml, and sample transforms in SQL and Python.
 
-    Nothing that is there is overwritten.
+    Existing files are not overwritten.
 
     \b
     Example:
@@ -32,4 +32,4 @@ def init(folder: str, template: str, name: str | None) -> None:
     root = Path(folder)
     for path in templates.write(template, root, name or root.resolve().name.lower().replace("_", "-")):
         click.echo(f"wrote {path}")
-    click.echo(f"next: look at {root / 'pipeline.toml'}, then: braid pipeline run --once {folder}")
+    click.echo(f"next: edit {root / 'pipeline.toml'}, then run: braid pipeline run --once {folder}")

@@ -1,7 +1,6 @@
-"""What the commands of `braid pipeline` share: the project, Spark's master, progress, an end by Ctrl-C.
+"""Options, progress output and interrupts that the commands of `braid pipeline` share.
 
-Knows: how they are spelled and shown. Refuses to know: what is done with them.
-Invariant: progress goes to stderr: one line per stage that changes in place on a terminal, plain lines elsewhere.
+Progress goes to stderr: one line per stage, updated in place on a terminal, plain lines elsewhere.
 """
 
 import os
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
     from braidlog.spark.pipeline.stage_runner import StopRequest
 
 FOLDER = click.argument("folder", type=click.Path(file_okay=False), default=".")
-MASTER = click.option("--master", metavar="URL", help="Spark's master.  [default: as pipeline.toml says, local[*]]")
-CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+MASTER = click.option("--master", metavar="URL", help="Spark master.  [default: from pipeline.toml, local[*]]")
+CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="Spark setting; repeatable.")
 ADMIN = click.option(
-    "--admin", metavar="URL", help="Admin port to tell progress to; '' for none.  [default: pipeline.toml]"
+    "--admin", metavar="URL", help="Admin port to which progress is reported; '': none.  [default: from pipeline.toml]"
 )
 LOG: Final = "spark.log"
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -56,14 +55,14 @@ def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
     from braidlog.spark.pipeline.operations import session  # noqa: PLC0415
 
     with Ledger(project.storage).alone():
-        pass  # a pipeline that runs already is refused now, and not when Java has started
+        pass  # refuse a pipeline that already runs before Java starts
     with started(project, session(project, wanted)) as spark:
         yield spark
 
 
 @contextmanager
 def started(project: "Project", session: "AbstractContextManager[SparkSession]") -> "Iterator[SparkSession]":
-    """Spark, whose words go to a file; what it lacks is told in a line."""
+    """Start Spark with its output in a file; report missing requirements in one line."""
     from braidlog.spark.options import OptionError  # noqa: PLC0415 - not for --help
     from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
 
@@ -81,8 +80,7 @@ def started(project: "Project", session: "AbstractContextManager[SparkSession]")
 
 @contextmanager
 def words_of_java(path: Path) -> Iterator[None]:
-    """Whoever is started within writes its complaints to a file: Java's, and those of the workers it starts, are no answer to a
-    person. Spark's workers tell a whole story whenever a query ends."""
+    """Redirect stderr of child processes to a file: Java and Spark's workers log stack traces whenever a query ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
         path.replace(path.with_name(f"{LOG}.1"))
@@ -98,7 +96,7 @@ def words_of_java(path: Path) -> Iterator[None]:
 
 @contextmanager
 def ending_well() -> "Iterator[StopRequest]":
-    """Ctrl-C, or SIGTERM, asks to stop; asked twice, it does not wait. A stage that fails is a line and an exit code."""
+    """Stop on Ctrl-C or SIGTERM, immediately on the second; report a failed stage as one line and an exit code."""
     from braidlog.spark.pipeline.stage_runner import StageFailed, Stopped, StopRequest  # noqa: PLC0415 - Spark, not for --help
 
     stop = StopRequest()
@@ -116,7 +114,7 @@ def ending_well() -> "Iterator[StopRequest]":
     except StageFailed as error:
         say(str(error))
         if not error.by_expectation:
-            say(f"the whole story is in {LOG} of the pipeline's storage")
+            say(f"see {LOG} in the pipeline's storage for details")
         end(NO if error.by_expectation else FAULT)
     finally:
         for number, handler in before.items():
@@ -125,7 +123,7 @@ def ending_well() -> "Iterator[StopRequest]":
 
 @contextmanager
 def progress() -> "Iterator[Callable[[StageProgress], None]]":
-    """Shows the progress of stages."""
+    """Show the progress of stages."""
     if not sys.stderr.isatty():
         yield lambda found: click.echo(line(found), err=True) if worth_a_line(found) else None
         return

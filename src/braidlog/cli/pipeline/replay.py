@@ -1,4 +1,4 @@
-"""`braid pipeline replay`: layers and tables made anew."""
+"""`braid pipeline replay`: rebuilds layers and tables."""
 
 import click
 
@@ -9,25 +9,25 @@ from braidlog.cli.terminal.arguments import confirm
 @click.command("replay")
 @FOLDER
 @click.option("--from", "origin", required=True, metavar="WHERE", help="earliest, an offset, a time, or a layer.")
-@click.option("--dry-run", is_flag=True, help="Say what would be rewritten, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Print what would be rebuilt without changing anything.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @MASTER
 @CONF
 @ADMIN
 def replay(
     folder: str, origin: str, master: str | None, conf: tuple[str, ...], admin: str | None, *, dry_run: bool, yes: bool
 ) -> None:
-    """Make what the pipeline of FOLDER has derived anew, after its settings or transforms have changed.
+    """Rebuild the output of the pipeline in FOLDER after its settings or transforms have changed.
 
     \b
-    --from earliest               all but bronze, from the log
-    --from 1000                   the same, from that offset of every partition
-    --from 2026-11-15T08:00:00Z   the same, from that time
-    --from bronze                 all but bronze, from the table bronze: what the log has forgotten, too
-    --from silver                 what is made of silver; likewise windows
+    --from earliest               all layers but bronze, from the log
+    --from 1000                   the same, from this offset of every partition
+    --from 2026-11-15T08:00:00Z   the same, from this time
+    --from bronze                 all layers but bronze, from the table bronze, with records that the log no longer has
+    --from silver                 the layers after silver; likewise windows
 
-    Tables are replaced; topics get the records again behind those that are there; keys are set again. A replay that is
-    interrupted goes on with the next run.
+    Tables are replaced, records are appended to topics again, and keys are set again. The next run resumes an interrupted
+    replay.
     """
     from braidlog.spark.pipeline import operations  # noqa: PLC0415 - Spark, not for --help
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`braid pipeline run`: all there is now, or on and on."""
+"""`braid pipeline run`: runs a pipeline, once or continuously."""
 
 import click
 
@@ -7,9 +7,9 @@ from braidlog.cli.pipeline.options import ADMIN, CONF, FOLDER, MASTER, ending_we
 
 @click.command("run")
 @FOLDER
-@click.option("--once", is_flag=True, help="Take what is there now through all layers, then end.")
-@click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; repeatable.")
-@click.option("--dry-run", is_flag=True, help="Template sdp: let Spark check the graph and show it; run nothing.")
+@click.option("--once", is_flag=True, help="Process all existing records through all layers, then exit.")
+@click.option("--stage", "stages", multiple=True, metavar="NAME", help="Run only this stage; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Template sdp: validate and show the graph without running it.")
 @MASTER
 @CONF
 @ADMIN
@@ -23,13 +23,13 @@ def run(
     once: bool,
     dry_run: bool,
 ) -> None:
-    """Run the pipeline of FOLDER on Spark.
+    """Run the pipeline in FOLDER on Spark.
 
-    Ctrl-C stops it: a micro-batch that is not finished is abandoned and done again by the next run, which goes on where this one
-    stopped; nothing is written twice. Progress is told to a node's admin port, if there is one (its token: BRAID_ADMIN_TOKEN).
+    Ctrl-C stops the pipeline. An unfinished micro-batch is abandoned and repeated by the next run, which resumes there;
+    nothing is written twice. Progress is reported to a node's admin port, if configured (token: BRAID_ADMIN_TOKEN).
 
-    A pipeline of the template wire-log is always run once. One of the template sdp runs on Spark Declarative Pipelines, which
-    need `pip install 'braidlog[sdp,lake]'`; its --master may be sc://host, a Spark Connect server.
+    A pipeline of the template wire-log always runs once. A pipeline of the template sdp runs on Spark Declarative
+    Pipelines, which need `pip install 'braidlog[sdp,lake]'`; its --master may be sc://host, a Spark Connect server.
 
     \b
     Example:

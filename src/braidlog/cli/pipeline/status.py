@@ -1,4 +1,4 @@
-"""`braid pipeline status`: how it stands."""
+"""`braid pipeline status`: shows the status of each stage."""
 
 from typing import TYPE_CHECKING
 
@@ -14,15 +14,17 @@ if TYPE_CHECKING:
 
 @click.command("status")
 @FOLDER
-@click.option("--offline", is_flag=True, help="Do not ask the server for the ends of topics: no lag.")
+@click.option("--offline", is_flag=True, help="Do not query the server for the ends of topics; omits lag.")
 @click.option(
-    "--check", is_flag=True, help="Exit code 1 if a limit of [alerts] in pipeline.toml is passed, and say which."
+    "--check",
+    is_flag=True,
+    help="Print the limits of [alerts] in pipeline.toml that are exceeded, and exit with 1 if any is.",
 )
 @OUTPUT
 def status(folder: str, output: str, *, offline: bool, check: bool) -> None:
-    """Per stage of the pipeline in FOLDER: the last batch, how far it has read, how far it is behind, rows and expectations.
+    """Show the last batch, position, lag, rows and expectations of each stage of the pipeline in FOLDER.
 
-    Reads the checkpoints and what was told of batches; starts no Spark, and may be asked while the pipeline runs.
+    Reads checkpoints and batch reports; does not start Spark, and works while the pipeline runs.
 
     \b
     Example:
@@ -66,6 +68,6 @@ def _print(found: "Status") -> None:
     print_table(["STAGE", "GENERATION", "BATCH", "LAG", "IN", "OUT", "DEAD", "LATE", "ROWS/S", "LAST BATCH"], rows)
     for each in found.stages:
         for name, count in each.violations.items():
-            click.echo(f"{each.stage}: {name} broken by {count} {'row' if count == 1 else 'rows'}")
+            click.echo(f"{each.stage}: {name} violated by {count} {'row' if count == 1 else 'rows'}")
     for name, place in found.tables.items():
         click.echo(f"table {name}: {place}")

@@ -1,4 +1,4 @@
-"""`braid pipeline test`: its layers on rows of files."""
+"""`braid pipeline test`: tests a pipeline's layers on records of files."""
 
 import click
 
@@ -8,26 +8,26 @@ from braidlog.cli.pipeline.options import CONF, FOLDER, started, wishes
 
 @click.command("test")
 @FOLDER
-@click.option("--only", multiple=True, metavar="NAME", help="Only this test; repeatable.")
+@click.option("--only", multiple=True, metavar="NAME", help="Run only this test; repeatable.")
 @click.option(
-    "--update", is_flag=True, help="Write the rows that came into the files of expected rows; look at the difference."
+    "--update", is_flag=True, help="Overwrite the files of expected rows with the actual rows; review the difference."
 )
-@click.option("--master", metavar="URL", help="Spark's master.  [default: local[1]]")
+@click.option("--master", metavar="URL", help="Spark master.  [default: local[1]]")
 @CONF
 def test(folder: str, only: tuple[str, ...], master: str | None, conf: tuple[str, ...], *, update: bool) -> None:
-    """Test the pipeline of FOLDER: give records of a file to its layers and compare the rows that come out.
+    """Test the pipeline in FOLDER: feed records of files to its layers and compare the output rows.
 
-    No node is needed, and nothing that the pipeline has written is touched. A test is a folder in tests/:
+    Needs no node, and does not change the pipeline's output. A test is a folder in tests/:
 
     \b
-    tests/first/records.jsonl        what goes in: lines as `braid consume --json` prints them
+    tests/first/records.jsonl        input: lines as `braid consume --json` prints them
                                      {"value": {"id": "a", "amount": 3}, "key": "a"}
     tests/first/silver.jsonl         the rows of that stage (or flow), one JSON object each
                                      {"id": "a", "amount": 3.0}
     tests/first/dead-letters.jsonl   {"value": "no JSON", "reason": "the value is no JSON object"}
 
-    The order of rows does not count, and only the columns that a file names are compared. An empty file expects no rows. Exit
-    code 1: rows differ.
+    The order of rows does not matter, and only the columns in a file are compared. An empty file expects no rows. Exits
+    with 1 if rows differ.
 
     \b
     Example:
@@ -48,4 +48,4 @@ def test(folder: str, only: tuple[str, ...], master: str | None, conf: tuple[str
                 for line in each.sentences():
                     click.echo(line)
     if wrong:
-        end(NO, f"{wrong} {'stage makes' if wrong == 1 else 'stages make'} other rows than expected")
+        end(NO, f"{wrong} {'stage differs' if wrong == 1 else 'stages differ'} from the expected rows")

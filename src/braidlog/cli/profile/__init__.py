@@ -1,7 +1,4 @@
-"""`braid profile`: servers under names.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid profile`: named server connections."""
 
 import click
 
@@ -13,21 +10,22 @@ _MODULE = "braidlog.cli.profile.change"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "create": (f"{_MODULE}:create", "Keep a server under a name."),
-        "use": (f"{_MODULE}:use", "Let commands use it from now on."),
-        "list": (f"{_MODULE}:list_", "Which there are."),
-        "delete": (f"{_MODULE}:delete", "Forget one."),
+        "create": (f"{_MODULE}:create", "Create a server profile."),
+        "use": (f"{_MODULE}:use", "Select the default profile."),
+        "list": (f"{_MODULE}:list_", "List profiles."),
+        "delete": (f"{_MODULE}:delete", "Delete a profile."),
     },
     epilog="""\b
 Example:
   braid profile create shop --server kafka+tls://n1:9092,n2:9092 --ca ca.pem --principal ann --token-file ann.token
   braid profile use shop
-  braid topic list                                      of the shop
-  braid topic list --profile default                    of another one
+  braid topic list                                      on the server of shop
+  braid topic list --profile default                    on the server of another profile
 """,
 )
 def profile() -> None:
-    """Servers under names: what to connect to, as whom, with which files. Tokens stay in their files.
+    """Create, use, list and delete named server connections: URL, principal, token file and certificates.
 
-    Options and the environment (BRAID_SERVER) go before a profile; whoever names another server gets nothing of it.
+    A profile stores paths, not secrets. Options and the environment (BRAID_SERVER) override the profile; if they name
+    another server, the profile is ignored.
     """

@@ -1,4 +1,4 @@
-"""`braid profile create | use | list | delete`."""
+"""`braid profile create`, `use`, `list`, `delete`."""
 
 from pathlib import Path
 from typing import Any
@@ -30,26 +30,26 @@ def _write(profiles: Profiles) -> None:
 
 def _known(profiles: Profiles, name: str) -> None:
     if name not in profiles.profiles:
-        end(REFUSED, f"no profile {name!r}; `braid profile list` shows those that there are")
+        end(REFUSED, f"unknown profile {name!r}; see `braid profile list`")
 
 
 @click.command(
     epilog="Example: braid profile create shop --server kafka://n1:9092 --principal ann --token-file ann.token"
 )
 @_NAME
-@click.option("--server", required=True, metavar="URL", help="Any door of a node; without a token in it.")
-@click.option("--principal", metavar="NAME", help="Who asks.")
-@click.option("--token-file", type=_FILE, help="Where its token or password is; only the path is kept.")
-@click.option("--ca", type=_FILE, help="Use TLS; whose signature to trust.")
-@click.option("--cert", type=_FILE, help="Use TLS; show this certificate.")
-@click.option("--cert-key", type=_FILE, help="The certificate's key.")
-@click.option("-X", "options", multiple=True, metavar="NAME=VALUE", help="An option of the URL; may be repeated.")
+@click.option("--server", required=True, metavar="URL", help="URL of any listener of a node, without a token.")
+@click.option("--principal", metavar="NAME", help="User to authenticate as.")
+@click.option("--token-file", type=_FILE, help="File with the token or password; only the path is stored.")
+@click.option("--ca", type=_FILE, help="CA certificate file; enables TLS.")
+@click.option("--cert", type=_FILE, help="Client certificate file; enables TLS.")
+@click.option("--cert-key", type=_FILE, help="Private key file of the client certificate.")
+@click.option("-X", "options", multiple=True, metavar="NAME=VALUE", help="URL option; repeatable.")
 @QUIET
 def create(name: str, server: str, options: tuple[str, ...], **more: Any) -> None:  # noqa: ANN401 - the other options
-    """Keep a server under NAME; one that is there is replaced. The first one is used from now on."""
+    """Create or replace the profile NAME; the first profile becomes the default."""
     if has_secret(server):
         raise click.UsageError(
-            "a profile keeps no secrets: pass --principal and --token-file instead of a token in the URL"
+            "a profile stores no secrets: pass --principal and --token-file instead of a token in the URL"
         )
     pairs(options, "-X")
     kept: dict[str, Any] = {"server": server}
@@ -67,9 +67,9 @@ def create(name: str, server: str, options: tuple[str, ...], **more: Any) -> Non
 
 @click.command(epilog="Example: braid profile use shop")
 @click.argument("name", required=False)
-@click.option("--none", is_flag=True, help="Use none.")
+@click.option("--none", is_flag=True, help="Use no profile.")
 def use(name: str | None, *, none: bool) -> None:
-    """Let commands that name no server use NAME from now on."""
+    """Use the profile NAME for commands that name no server."""
     if (name is None) is not none:
         raise click.UsageError("pass the name of a profile, or --none")
     found = _read()
@@ -81,7 +81,7 @@ def use(name: str | None, *, none: bool) -> None:
 
 @click.command("list", epilog="Example: braid profile list")
 def list_() -> None:
-    """Which profiles there are; * is in use."""
+    """List profiles; * marks the default."""
     found = _read()
     rows = [
         ["*" if name == found.used else "", name, each.get("server"), each.get("principal")]
@@ -93,7 +93,7 @@ def list_() -> None:
 @click.command(epilog="Example: braid profile delete shop")
 @_NAME
 def delete(name: str) -> None:
-    """Forget NAME. Its files stay."""
+    """Delete the profile NAME; files that it names are kept."""
     found = _read()
     _known(found, name)
     del found.profiles[name]

@@ -1,7 +1,4 @@
-"""`braid quota list`, `set`, `remove`.
-
-Knows: how quotas look and are typed. Refuses to know: how anybody is slowed down.
-"""
+"""`braid quota list`, `set`, `remove`."""
 
 from collections.abc import Callable
 
@@ -19,9 +16,9 @@ _PER_SECOND = click.IntRange(1)
 
 def _whose(command: Callable[..., None]) -> Callable[..., None]:
     for option, help_ in (
-        ("--address", "An address; `*`: every one without its own. Not with the others."),
-        ("--client-id", "What a program calls itself; `*`: every one without its own."),
-        ("--user", "A principal; `*`: every one without its own. With --client-id: that program of this user."),
+        ("--address", "Client address; `*`: addresses without their own quota. Excludes the other options."),
+        ("--client-id", "Client id; `*`: client ids without their own quota."),
+        ("--user", "Principal; `*`: users without their own quota. With --client-id: this client of this user."),
     ):
         command = click.option(option, metavar="NAME", help=help_)(command)
     return command
@@ -29,9 +26,9 @@ def _whose(command: Callable[..., None]) -> Callable[..., None]:
 
 def _check_whose(quota: Quota) -> None:
     if quota.whose == (None, None, None):
-        raise click.UsageError("nobody named: pass --user, --client-id or --address")
+        raise click.UsageError("missing target: pass --user, --client-id or --address")
     if quota.address is not None and (quota.user, quota.client_id) != (None, None):
-        raise click.UsageError("--address stands alone: an address is no user's and no program's")
+        raise click.UsageError("--address cannot be combined with --user or --client-id")
 
 
 def _shown(quota: Quota) -> str:
@@ -43,21 +40,23 @@ def _shown(quota: Quota) -> str:
 @OUTPUT
 @with_client
 def list_(client: Client, output: str) -> None:
-    """All quotas, those of the node's settings too. Bytes and connections are those of a second."""
-    empty = "There are no quotas: nobody is limited.", "braid quota set --user NAME --append-bytes 1000000"
+    """List all quotas, including those of the node's settings; bytes and connections are per second."""
+    empty = "No quotas: no client is throttled.", "braid quota set --user NAME --append-bytes 1000000"
     print_rows(client.admin.list_quotas(), output, HEAD, empty)
 
 
 @click.command("set", epilog="Example: braid quota set --user bulk --append-bytes 1000000 --request-percent 20")
 @_whose
-@click.option("--append-bytes", "append_bytes_per_second", type=_PER_SECOND, help="Written in a second.")
-@click.option("--fetch-bytes", "fetch_bytes_per_second", type=_PER_SECOND, help="Read in a second.")
-@click.option("--request-percent", type=click.FloatRange(0.1, 100), help="Of the time of the node's loop.")
-@click.option("--connections", "connections_per_second", type=_PER_SECOND, help="Opened in a second, by an address.")
+@click.option("--append-bytes", "append_bytes_per_second", type=_PER_SECOND, help="Bytes appended per second.")
+@click.option("--fetch-bytes", "fetch_bytes_per_second", type=_PER_SECOND, help="Bytes fetched per second.")
+@click.option("--request-percent", type=click.FloatRange(0.1, 100), help="Percentage of the node's event loop time.")
+@click.option(
+    "--connections", "connections_per_second", type=_PER_SECOND, help="New connections per second of an address."
+)
 @with_client
 def set_(client: Client, **fields: str | float | None) -> None:
-    """Limit somebody from now on. What is not named stays as it is."""
-    quota = Quota(**fields)  # type: ignore[arg-type]  # click has looked at each
+    """Set quotas of a user, a client id or an address; rates that are not named do not change."""
+    quota = Quota(**fields)  # type: ignore[arg-type]  # click has validated each
     _check_whose(quota)
     if quota == Quota(*quota.whose):
         raise click.UsageError("nothing to set: pass --append-bytes, --fetch-bytes, --request-percent or --connections")
@@ -70,13 +69,13 @@ def set_(client: Client, **fields: str | float | None) -> None:
 @_whose
 @with_client
 def remove(client: Client, user: str | None, client_id: str | None, address: str | None) -> None:
-    """Take back every rate that was set. Those of the node's settings hold again, and are changed there."""
+    """Remove a quota; the quota of the node's settings, if any, applies again."""
     quota = Quota(user, client_id, address)
     _check_whose(quota)
     before = client.admin.list_quotas()
     if quota.whose not in [each.whose for each in before]:
-        end(NO, f"{_shown(quota)} has no quota; `braid quota list` shows who has")
+        end(NO, f"{_shown(quota)} has no quota; see `braid quota list`")
     client.admin.remove_quota(user, client_id, address)
     if client.admin.list_quotas() == before:
-        end(NO, f"the quota of {_shown(quota)} stands in the node's settings, and is changed there")
+        end(NO, f"the quota of {_shown(quota)} comes from the node's settings; change it there")
     click.echo(f"removed the quota of {_shown(quota)}")

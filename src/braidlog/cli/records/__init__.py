@@ -1,1 +1,1 @@
-"""`braid produce`, `consume`, `tail`: records in and out, and how they look as text."""
+"""`braid produce`, `consume`, `tail`: write and read records as text."""

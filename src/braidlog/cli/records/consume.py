@@ -1,8 +1,7 @@
-"""`braid consume`, `braid tail`: records of topics, printed.
+"""`braid consume`, `braid tail`: print records of topics.
 
-Knows: where to begin, when to end, what a terminal may be shown. Refuses to know: how records are written (`text.py`).
-Invariants: `consume` ends at what was the end when it began; `tail` ends when it is told to. With --group an offset is committed
-only after its record was written out. Who closes the pipe ends the command, without an error.
+`consume` ends at the log end of its start; `tail` ends at an interrupt. With --group an offset is committed only after
+its record was written out. A closed output pipe ends the command without an error.
 """
 
 import fnmatch
@@ -37,16 +36,16 @@ POLL_RECORDS = 500
 POLL_SECONDS = 0.5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CONTROLS = {**{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 127, *range(128, 160))}, 9: "\t"}
-"""What could command a terminal, and how it is shown instead."""
+"""Control characters, and the escapes that a terminal shows instead."""
 _LETTERS = "\n".join(f"  %{letter}  {token.what}" for letter, token in TOKENS.items())
 
 
 Ends = dict[tuple[str, int], int]
-"""Where each partition ended when the command began."""
+"""Log end offset of each partition at the start of the command."""
 
 
 class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
+    """Options of `consume` and `tail`."""
 
     topics: tuple[str, ...]
     offset: str
@@ -58,7 +57,7 @@ class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     follow: bool
 
     def wants(self, record: ConsumedRecord) -> bool:
-        """Times need not be in order: each record is looked at."""
+        """Return whether a record is in the time range; checks each record, since times may be out of order."""
         at = record.timestamp_ms
         if at is None:
             return True
@@ -66,7 +65,7 @@ class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
-    """beginning, end, N or -N; kept as it was typed."""
+    """beginning, end, N or -N, kept as typed."""
 
     name = "offset"
 
@@ -77,7 +76,7 @@ class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
 
 
 def _options(default_offset: str) -> Decorator:
-    """What both commands take; they differ in where they begin and when they end."""
+    """Add the options that both commands share."""
     return together(
         click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics),
         click.option(
@@ -87,7 +86,7 @@ def _options(default_offset: str) -> Decorator:
             default=default_offset,
             show_default=True,
             metavar="beginning|end|N|-N",
-            help="Where to begin, in each partition; -N: so many before the end.",
+            help="Start offset in each partition; -N: N records before the end.",
         ),
         click.option(
             "-p",
@@ -95,27 +94,27 @@ def _options(default_offset: str) -> Decorator:
             "partitions",
             type=click.IntRange(0),
             multiple=True,
-            help="Only this one; may be repeated.",
+            help="Read only this partition; repeatable.",
         ),
-        click.option("-n", "--count", type=click.IntRange(1), help="End after so many records."),
-        click.option("--from", "since_ms", type=MOMENT, help="Records of this time and later."),
-        click.option("--until", "until_ms", type=MOMENT, help="Records before this time."),
+        click.option("-n", "--count", type=click.IntRange(1), help="Stop after this many records."),
+        click.option("--from", "since_ms", type=MOMENT, help="Only records of this time and later."),
+        click.option("--until", "until_ms", type=MOMENT, help="Only records before this time."),
         click.option(
             "--group",
-            help="Read as a member of this group: only its share, from where it has committed; what was printed is committed.",
+            help="Read as a member of this group, from its committed offsets; commits the offsets of printed records.",
         ),
-        click.option("-f", "--format", "shape", metavar="FORMAT", help="How to print a record, e.g. '%p %o %k %s\\n'."),
+        click.option("-f", "--format", "shape", metavar="FORMAT", help="Format of a record, e.g. '%p %o %k %s\\n'."),
         click.option(
             "--output",
             type=click.Choice([*ENCODINGS, "json", "yaml"]),
             default="text",
             show_default=True,
             callback=take_form,
-            help="Keys and values as they are, in hex, in base64; or a record a line in JSON, a document in YAML.",
+            help="Keys and values as text, hex or base64; or each record as a line of JSON, or a YAML document.",
         ),
-        click.option("--json", "output", flag_value="json", callback=take_form, help="The same as --output json."),
-        click.option("--decode", is_flag=True, help="Values as JSON, by the schemas whose ids they begin with."),
-        click.option("--decode-key", is_flag=True, help="The same for keys."),
+        click.option("--json", "output", flag_value="json", callback=take_form, help="Same as --output json."),
+        click.option("--decode", is_flag=True, help="Decode values to JSON by the schema ids that they begin with."),
+        click.option("--decode-key", is_flag=True, help="Decode keys likewise."),
         click.option(
             "--registry",
             envvar="BRAID_REGISTRY_URL",
@@ -124,7 +123,7 @@ def _options(default_offset: str) -> Decorator:
             show_default=True,
             metavar="URL",
             callback=not_typed,
-            help="The schema registry for --decode and --decode-key.",
+            help="URL of the schema registry for --decode and --decode-key.",
         ),
     )
 
@@ -133,10 +132,10 @@ _EPILOG = f"""\b
 Example:
   braid {{command}} clicks -f '%p/%o %k: %s\\n'
   braid {{command}} clicks --json | jq .value
-  braid {{command}} orders 'log-*' -f '%t %s\\n'         several topics, or all that match
-  braid {{command}} orders --decode | jq .total         values of Avro or Protobuf, by the schema registry
+  braid {{command}} orders 'log-*' -f '%t %s\\n'         several topics and patterns
+  braid {{command}} orders --decode | jq .total         Avro or Protobuf values, by the schema registry
 \b
-In a format:
+Format letters:
 {_LETTERS}
   %%, \\n, \\t, \\r, \\0, \\xNN
 """
@@ -146,9 +145,9 @@ In a format:
 @_options("beginning")
 @with_client
 def consume(client: Client, **wanted: Any) -> None:  # noqa: ANN401 - what `_options` declares
-    """Print the records of each TOPIC that are there now, then end. `braid tail` waits for more.
+    """Print the existing records of each TOPIC, then exit; `braid tail` waits for more.
 
-    Within a partition records come in order; partitions take turns. A TOPIC may be a pattern of names, as a shell has them.
+    Records of a partition come in order; partitions are interleaved. A TOPIC may be a shell pattern.
     """
     _run(client, wanted, follow=False)
 
@@ -157,10 +156,10 @@ def consume(client: Client, **wanted: Any) -> None:  # noqa: ANN401 - what `_opt
 @_options("end")
 @with_client
 def tail(client: Client, **wanted: Any) -> None:  # noqa: ANN401 - what `_options` declares
-    """Print the records of each TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
+    """Print new records of each TOPIC as they arrive, until interrupted, after -n records, or until the output closes.
 
-    It begins at the end; `-o -5` prints the last five of each partition first. A TOPIC may be a pattern of names, as a shell
-    has them: topics that match when it begins, or with --group whenever they are made.
+    Starts at the end; `-o -5` first prints the last five records of each partition. A TOPIC may be a shell pattern, which
+    matches the topics that exist at the start, and with --group also topics that are created later.
     """
     _run(client, wanted, follow=True)
 
@@ -187,7 +186,7 @@ def _run(client: Client, wanted: dict[str, Any], *, follow: bool) -> None:
 
 
 def _matching(client: Client, wanted: Iterable[str]) -> list[str]:
-    """Topics by their names, and those that match a pattern now."""
+    """Resolve names and patterns to existing topics."""
     found: list[str] = []
     for topic in wanted:
         if not is_pattern(topic):
@@ -206,7 +205,7 @@ def _ends(client: Client, topic: str) -> list[int]:
 def _decoding(registry: str, *, values: bool, keys: bool) -> "Decoding | None":
     if not (values or keys):
         return None
-    from braidlog.cli.records.decoding import Decoding  # noqa: PLC0415 - schemas are read only if it was asked for
+    from braidlog.cli.records.decoding import Decoding  # noqa: PLC0415 - only for --decode
 
     return Decoding(registry, values=values, keys=keys)
 
@@ -214,7 +213,7 @@ def _decoding(registry: str, *, values: bool, keys: bool) -> "Decoding | None":
 def _writer(shape: str | None, output: str, decoding: "Decoding | None") -> Callable[[ConsumedRecord], bytes]:
     if output == "json":
         if shape is not None:
-            raise click.UsageError("--format and --json are two ways to print: choose one")
+            raise click.UsageError("--format and --json exclude each other")
         return lambda record: _json_line(record, decoding)
     try:
         write = writer("%s\\n" if shape is None else shape, output)
@@ -230,7 +229,7 @@ def _json_line(record: ConsumedRecord, decoding: "Decoding | None") -> bytes:
 
 
 def _harmless(text: bytes) -> bytes:
-    """What a terminal may be shown: nothing that somebody else wrote shall move its cursor or rename its window."""
+    """Escape control characters, so that a record cannot control the terminal."""
     return text.decode("utf-8", "backslashreplace").translate(_CONTROLS).encode()
 
 
@@ -239,9 +238,9 @@ def _check_partitions(options: ConsumeOptions, ends: Ends) -> None:
         count = sum(each == topic for each, _ in ends)
         for number in options.partitions:
             if number >= count:
-                raise click.UsageError(f"{topic} has {plural(count, 'partition')}; there is no {number}")
+                raise click.UsageError(f"{topic} has {plural(count, 'partition')}; partition {number} does not exist")
     if options.group is not None and options.partitions:
-        raise click.UsageError("a group assigns partitions itself: pass --group or --partition, not both")
+        raise click.UsageError("--group and --partition exclude each other: the group assigns partitions")
 
 
 def _begin(client: Client, consumer: Consumer, options: ConsumeOptions, topics: list[str]) -> None:
@@ -250,7 +249,7 @@ def _begin(client: Client, consumer: Consumer, options: ConsumeOptions, topics: 
     if options.group is not None:
         if start == 0:
             raise click.UsageError(
-                "a group begins where it has committed: pass -o beginning, -o end or --from for the rest"
+                "a group starts at its committed offsets: pass -o beginning, -o end or --from for partitions without one"
             )
         consumer.subscribe(*options.topics, group=options.group, start=start)
         return
@@ -262,14 +261,14 @@ def _begin(client: Client, consumer: Consumer, options: ConsumeOptions, topics: 
         wanted = int(options.offset)
         numbers = options.partitions or range(len(spans))
         if wanted > (end_max := max(spans[number].latest for number in numbers)):
-            say(f"{topic} ends at offset {end_max}: there is nothing at {wanted} yet")
+            say(f"{topic} ends at offset {end_max}: no record at {wanted} yet")
         for number in numbers:
             first, last = spans[number].earliest, spans[number].latest
             consumer.assign(topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
 
 
 def _print(consumer: Consumer, options: ConsumeOptions, ends: Ends, write: Callable[[ConsumedRecord], bytes]) -> int:
-    """How many were printed."""
+    """Print records; return how many were printed."""
     out = sys.stdout.buffer
     left = sys.maxsize if options.count is None else options.count
     printed = 0
@@ -290,12 +289,12 @@ def _print(consumer: Consumer, options: ConsumeOptions, ends: Ends, write: Calla
 
 
 def _is_done(consumer: Consumer, ends: Ends) -> bool:
-    """What was made meanwhile is not waited for."""
+    """Return whether all partitions have reached their end of the start; ignores later topics."""
     return all(consumer.reached(*place) >= ends.get(place, 0) for place in consumer.assignment)
 
 
 def _no_active_members(out: BinaryIO) -> bool:
-    """Whether the other end of a pipe is closed: who waits for records would learn of it only when the next one comes."""
+    """Return whether the output pipe is closed, which a write would notice only at the next record."""
     try:
         descriptor = out.fileno()
     except (OSError, ValueError):

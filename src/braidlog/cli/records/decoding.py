@@ -1,8 +1,6 @@
-"""`--decode`, `--decode-key`: values and keys as JSON, by the schemas whose ids they begin with.
+"""`--decode`, `--decode-key`: decode values and keys to JSON by the schema ids that they begin with.
 
-Knows: what is said of a record that its schema cannot read. Refuses to know: formats of schemas (`registry/value_json.py`).
-Invariants: a record that cannot be decoded is printed as it is, and why is said once for each reason; a registry is asked once
-for each id.
+A record that cannot be decoded is printed as it is, with one warning per reason. Each schema id is fetched once.
 """
 
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from braidlog.registry.value_json import SchemaValues, UndecodedError
 
 
 class Decoding:
-    """What was asked for; a registry is asked with the first record that has an id."""
+    """Decoder of values and keys; connects to the registry at the first record with a schema id."""
 
     def __init__(self, registry: str, *, values: bool, keys: bool) -> None:
         self._values, self._keys = values, keys
@@ -29,14 +27,14 @@ class Decoding:
         self._read = SchemaValues(*_schemas_of(registry))
 
     def value(self, record: ConsumedRecord) -> bytes | None:
-        """As JSON; None if it is not wanted so, or cannot be."""
+        """Return the value as JSON; None if it is not to be decoded, or cannot be."""
         return self._decoded(record, record.value, "value") if self._values else None
 
     def key(self, record: ConsumedRecord) -> bytes | None:
         return self._decoded(record, record.key, "key") if self._keys else None
 
     def decoded(self, record: ConsumedRecord) -> ConsumedRecord:
-        """The same with JSON in place of what could be read."""
+        """Return the record with decoded parts as JSON."""
         value, key = self.value(record), self.key(record)
         return msgspec.structs.replace(
             record, value=record.value if value is None else value, key=record.key if key is None else key
@@ -51,7 +49,7 @@ class Decoding:
             if str(error) not in self._said:
                 self._said.add(str(error))
                 place = f"{record.topic}/{record.partition} at {record.offset}"
-                click.echo(f"{place}: the {name} is printed as it is: {error}", err=True)
+                click.echo(f"{place}: {name} printed without decoding: {error}", err=True)
             return None
 
 

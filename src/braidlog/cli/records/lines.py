@@ -1,8 +1,7 @@
-"""Lines of files and of standard input, in pieces as they come.
+"""Read lines of files and of standard input in chunks, as they arrive.
 
-Knows: delimiters, files, when somebody says that it is enough. Refuses to know: what a line means.
-Invariants: `stop` ends a read that waits for a terminal or a pipe, from any thread; whole lines that were read before are still
-given. A line has a longest length: what never ends is not kept.
+`stop` ends a read that waits for a terminal or a pipe, from any thread; complete lines read before are still returned.
+A line has a maximum length.
 """
 
 import os
@@ -18,7 +17,7 @@ STDIN = "-"
 
 
 class Line(NamedTuple):
-    """A line without its delimiter, and where it stands."""
+    """A line without its delimiter, with file and line number."""
 
     text: bytes
     file: str
@@ -26,7 +25,7 @@ class Line(NamedTuple):
 
 
 class LineError(Exception):
-    """What is wrong with a line; its cause says it without the place."""
+    """An invalid line, with its location; the cause has the reason alone."""
 
     def __init__(self, line: Line, cause: Exception) -> None:
         name = "standard input" if line.file == STDIN else line.file
@@ -34,11 +33,11 @@ class LineError(Exception):
 
 
 class Lines:
-    """All lines of some files, one file after the other. Without a delimiter each file is one line."""
+    """Lines of files in sequence. Without a delimiter each file is one line."""
 
     def __init__(self, files: tuple[str, ...], delimiter: bytes | None) -> None:
         if delimiter == b"":
-            raise ValueError("a delimiter is not empty; --whole makes each file one record")
+            raise ValueError("the delimiter must not be empty; --whole makes each file one record")
         self._files = list(files)
         self._delimiter = delimiter
         self._open: BinaryIO | None = None
@@ -57,13 +56,13 @@ class Lines:
         os.close(self._alarm)
 
     def stop(self) -> None:
-        """No more is read."""
+        """Stop reading."""
         if not self._stopped:
             self._stopped = True
             os.write(self._alarm, b"!")
 
     def next_chunk(self) -> list[Line] | None:
-        """Some lines, maybe none yet; None at the end of all files. Waits for them."""
+        """Wait for data; return the complete lines, possibly none, or None at the end of all files."""
         if self._stopped:
             return None
         if self._open is None:
@@ -88,12 +87,12 @@ class Lines:
             raise BrokerError(Reason.INVALID_SETTING, f"{self._name}: {error.strerror}") from error
 
     def _read(self) -> bytes | None:
-        """What is there, as soon as anything is; empty at the end of the file, None when it is enough."""
+        """Return available data as soon as there is any; empty at the end of the file, None after `stop`."""
         assert self._open is not None
         try:
             descriptor = self._open.fileno()
         except (OSError, ValueError):
-            return self._open.read(CHUNK_BYTES)  # no file of the operating system: it cannot wait
+            return self._open.read(CHUNK_BYTES)  # not an operating system file: reading does not block
         ready, _, _ = select.select([descriptor, self._wake], [], [])
         return None if self._wake in ready else os.read(descriptor, CHUNK_BYTES)
 
@@ -101,7 +100,7 @@ class Lines:
         found: list[bytearray] = []
         before = len(self._rest)
         self._rest += data
-        # What was looked through is not looked through again, or a long line would cost the square of its length.
+        # Search each byte only once, or a long line would cost quadratic time.
         if self._delimiter is not None and self._delimiter in self._rest[max(before - len(self._delimiter) + 1, 0) :]:
             *found, self._rest = self._rest.split(self._delimiter)
         if len(self._rest) > BATCH_BYTES_MAX:
@@ -113,7 +112,7 @@ class Lines:
         return Line(bytes(text), self._name, self._number)
 
     def _end_of_file(self) -> list[Line]:
-        """What the last delimiter left is a line too, unless it is nothing; a whole file may be empty."""
+        """Return the text after the last delimiter as a line, unless it is empty; a whole file may be empty."""
         last = [self._line(self._rest)] if self._rest or self._delimiter is None else []
         self._close()
         return last

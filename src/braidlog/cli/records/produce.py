@@ -1,9 +1,7 @@
-"""`braid produce`: lines, files and JSON become records.
+"""`braid produce`: writes lines, files and JSON as records.
 
-Knows: options, when to stop, what to report. Refuses to know: how a line becomes a record (`text.py`), where bytes come
-from (`lines.py`), how records travel.
-Invariants: a count of acknowledged records is of those that the node has answered for, no other. An interrupt stops the reading,
-not the sending: what was read is still delivered; a second interrupt gives up. At the first failure nothing more is read.
+Counts of acknowledged records include only records that the node acknowledged. An interrupt stops reading, and records
+already read are still delivered; a second interrupt gives up. The first failure stops reading.
 """
 
 import asyncio
@@ -38,7 +36,7 @@ Reader = Callable[[bytes], ParsedRecord]
 
 
 class Ledger:
-    """What was sent, what became of it."""
+    """Counts of sent and acknowledged records, and the first failure."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -51,7 +49,7 @@ class Ledger:
         self._waiting.append(delivery)
 
     def settle(self) -> None:
-        """Count those at the front that have their outcome."""
+        """Count the completed deliveries at the front of the queue."""
         while self._waiting and self._waiting[0].done():
             try:
                 self._waiting.popleft().result()
@@ -62,7 +60,7 @@ class Ledger:
 
     @contextmanager
     def noting_failures(self) -> Iterator[None]:
-        """The first failure is kept, and raised by nobody: who reads the ledger says it."""
+        """Record the first failure instead of raising it; the caller reports it from the ledger."""
         try:
             yield
         except (ClientError, BrokerError, LineError) as error:
@@ -75,7 +73,7 @@ class Ledger:
 
 
 def deliver(work: Coroutine[Any, Any, T], ledger: Ledger) -> T:
-    """Do it in a loop of its own; who interrupts it twice is told how far it came."""
+    """Run `work` in its own event loop; on a second interrupt exit with the counts so far."""
     try:
         return asyncio.run(work)
     except asyncio.CancelledError:
@@ -83,7 +81,7 @@ def deliver(work: Coroutine[Any, Any, T], ledger: Ledger) -> T:
 
 
 class Retries:
-    """Says why nothing moves, once for each reason."""
+    """Prints why the producer retries, once per reason."""
 
     def __init__(self, producer: Producer, seconds_max: float) -> None:
         self._producer = producer
@@ -104,18 +102,18 @@ async def delivering(
     seconds_max: float,
     **options: Any,  # noqa: ANN401 - the producer's
 ) -> AsyncIterator[Producer]:
-    """A producer for as long as there is something to send; then every outcome is waited for. Why one failed is in the ledger."""
+    """Yield a producer, then wait for every delivery; failures are in the ledger."""
     producer = client.producer(delivery_timeout=seconds_max, send_timeout=seconds_max, **options)
     tasks = Tasks()
-    tasks.every(RETRIES_LOOK_SECONDS, Retries(producer, seconds_max).look, "what is tried again")
+    tasks.every(RETRIES_LOOK_SECONDS, Retries(producer, seconds_max).look, "producer retries")
     try:
         with ledger.noting_failures():
             yield producer
         with ledger.noting_failures():
-            await producer.flush()  # what it raises has an entry in the ledger
+            await producer.flush()  # failures are in the ledger
         ledger.settle()
     except asyncio.CancelledError:
-        client.abandon()  # or closing it would wait for the same answers once more
+        client.abandon()  # closing would wait for the same answers again
         raise
     finally:
         await tasks.stop()
@@ -132,46 +130,50 @@ Example:
 )
 @click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("-k", "--key", help="Of every record whose line has none.")
-@click.option("-K", "--key-separator", metavar="TEXT", help="A line is a key, this, and a value.")
+@click.option("-k", "--key", help="Key of records whose line has none.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="Separator between key and value of a line.")
 @click.option(
-    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="For every record; may be repeated."
+    "-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="Header of every record; repeatable."
 )
-@click.option("-p", "--partition", type=click.IntRange(0), help="Where to; else by the key.")
-@click.option("--timestamp", "timestamp_ms", type=MOMENT, help="Of every record; else the time of sending.")
-@click.option("-Z", "--null", "empty_is_none", is_flag=True, help="An empty value is none at all: a tombstone.")
-@click.option("-f", "--format", "shape", metavar="FORMAT", help="Of a line: %k %s %h %p %T, and what is between them.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Partition.  [default: by key]")
+@click.option("--timestamp", "timestamp_ms", type=MOMENT, help="Timestamp of every record.  [default: time of sending]")
+@click.option("-Z", "--null", "empty_is_none", is_flag=True, help="Write an empty value as null, a tombstone.")
+@click.option(
+    "-f", "--format", "shape", metavar="FORMAT", help="Format of a line: %k %s %h %p %T, and text between them."
+)
 @click.option(
     "-D",
     "--delimiter",
     default="\\n",
     show_default=True,
-    help="What ends a record; \\n, \\t, \\0, \\xNN are understood.",
+    help="Delimiter of records; may contain \\n, \\t, \\0, \\xNN.",
 )
-@click.option("--whole", is_flag=True, help="Each file, or all of standard input, is one record.")
+@click.option("--whole", is_flag=True, help="Write each file, or all of standard input, as one record.")
 @click.option(
     "--input",
     "form",
     type=click.Choice([*ENCODINGS, "json"]),
     default="text",
     show_default=True,
-    help="Keys and values as they are, in hex, in base64; or a record a line, in JSON.",
+    help="Keys and values as text, hex or base64; or each record as a line of JSON.",
 )
-@click.option("--json", "form", flag_value="json", help="The same as --input json: what `braid consume --json` prints.")
+@click.option("--json", "form", flag_value="json", help="Same as --input json: lines of `braid consume --json`.")
 @click.option(
     "--acks",
     type=click.Choice(["leader", "all"]),
-    help="Who must have it.  [default: all where a retry is recognised (kafka, cursus), else leader]",
+    help="Replicas that acknowledge a record.  [default: all for kafka and cursus, which detect duplicates; else leader]",
 )
 @click.option(
-    "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
+    "--at-least-once",
+    is_flag=True,
+    help="Retry on protocols that cannot detect duplicates: records may be stored twice.",
 )
 @click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    help="Of what is sent, where the protocol has it (kafka, cursus).",
+    help="Compression, if the protocol supports it (kafka, cursus).",
 )
-@click.option("--create", is_flag=True, help="Make the topic first, if it is not there.")
+@click.option("--create", is_flag=True, help="Create the topic if it does not exist.")
 @with_node
 def produce(  # noqa: PLR0913 - one parameter an option
     node: Node,
@@ -191,10 +193,10 @@ def produce(  # noqa: PLR0913 - one parameter an option
     compression: str | None,
     **defaults: Any,  # noqa: ANN401 - the fields of RecordDefaults
 ) -> None:
-    """Write each line of the FILEs, or of standard input, to TOPIC as a record; `-` is standard input too.
+    """Write each line of FILEs or of standard input (`-`) to TOPIC as a record.
 
-    Ends when all is acknowledged. At an interrupt it reads no more, delivers what it has read, and says how many records were
-    acknowledged.
+    Exits when all records are acknowledged. An interrupt stops reading, delivers the records already read, and prints
+    how many were acknowledged.
     """
     if compression is not None:
         node = node.with_option("compression", compression)
@@ -217,10 +219,10 @@ def produce(  # noqa: PLR0913 - one parameter an option
 def _reader(form: str, shape: str | None, separator: str | None, defaults: RecordDefaults) -> Reader:
     if form == "json":
         if shape is not None or separator is not None:
-            raise ValueError("JSON has its own form: --format and --key-separator are for lines of text")
+            raise ValueError("--format and --key-separator apply to lines of text, not to JSON")
         return json_reader(defaults)
     if shape is not None and separator is not None:
-        raise ValueError("--format and --key-separator say the same: choose one")
+        raise ValueError("--format and --key-separator exclude each other")
     if separator is not None:
         shape = f"%k{separator.replace('%', '%%')}%s"
     return text_reader("%s" if shape is None else shape, form, defaults)
@@ -236,7 +238,7 @@ async def _produce(
     *,
     create: bool,
 ) -> bool:
-    """Whether it was interrupted."""
+    """Produce all lines; return whether it was interrupted."""
     async with node.connect_aio() as client:
         if create:
             await client.admin.ensure_topic(topic)
@@ -245,7 +247,7 @@ async def _produce(
             async with delivering(client, ledger, node.timeout, **options) as producer:
                 await _send(producer, topic, lines, reader, ledger)
                 if not ledger.sent:
-                    await client.admin.partition_count(topic)  # nothing into no topic is no success
+                    await client.admin.partition_count(topic)  # fails for an unknown topic even without records
         return interrupts.count > 0
 
 
@@ -253,7 +255,7 @@ def _read_no_more(lines: Lines, ledger: Ledger) -> None:
     lines.stop()
     ledger.settle()
     if waiting := ledger.sent - ledger.acknowledged:
-        say(f"{plural(waiting, 'record')} on the way; another interrupt gives up")
+        say(f"{plural(waiting, 'record')} in flight; interrupt again to give up")
 
 
 async def _send(producer: Producer, topic: str, lines: Lines, reader: Reader, ledger: Ledger) -> None:

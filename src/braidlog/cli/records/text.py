@@ -1,7 +1,6 @@
-"""Records as text: format strings, hex and base64; written for readers, read from writers. JSON is `model/record_json.py`.
+"""Print and parse records as text: format strings, hex and base64. JSON is in `model/record_json.py`.
 
-Knows: the letters of a format (they are kcat's where kcat has them), escapes. Refuses to know: servers, terminals.
-Invariant: a line that does not fit its format is refused with a sentence, never guessed at.
+Format letters are those of kcat where kcat has them. A line that does not match its format is an error.
 """
 
 import base64
@@ -21,7 +20,7 @@ Encode = Callable[[bytes], bytes]
 
 
 class Encoding(NamedTuple):
-    """How keys and values stand in text."""
+    """Encoder and decoder of keys and values."""
 
     write: Encode
     read: Encode
@@ -51,7 +50,7 @@ ENCODINGS = {
 
 
 class Token(NamedTuple):
-    """One letter after a %: what it stands for, how it is written, and what it matches where records are read."""
+    """A format letter: description, printer, and the pattern that parses it."""
 
     what: str
     write: Callable[[ConsumedRecord, Encode], bytes]
@@ -94,13 +93,13 @@ _PART = re.compile(r"%(.)|\\x([0-9a-fA-F]{2})|\\(.)|([^%\\]+)", re.DOTALL)
 
 
 def unescape(text: str) -> bytes:
-    """`\\n`, `\\t`, `\\x1f` and so on, for delimiters."""
+    """Resolve escapes of a delimiter: `\\n`, `\\t`, `\\x1f` and so on."""
     parts = split_format(text.replace("%", "%%"))
     return b"".join(part for part in parts if isinstance(part, bytes))
 
 
 def split_format(text: str) -> list[str | bytes]:
-    """Letters as str, what stands for itself as bytes; or a ValueError."""
+    """Split a format into letters (str) and literal text (bytes). Raises `ValueError`."""
     parts: list[str | bytes] = []
     position = 0
     while position < len(text):
@@ -110,10 +109,10 @@ def split_format(text: str) -> list[str | bytes]:
         letter, code, escaped, plain = found.groups()
         if letter is not None and letter != "%":
             if letter not in TOKENS:
-                raise ValueError(f"%{letter} is none of %{', %'.join(TOKENS)}, %%")
+                raise ValueError(f"unknown %{letter}; use %{', %'.join(TOKENS)}, %%")
             parts.append(letter)
         elif escaped is not None and escaped not in _ESCAPES:
-            raise ValueError(f"\\{escaped} is none of \\n \\t \\r \\0 \\\\ \\xNN")
+            raise ValueError(f"unknown \\{escaped}; use \\n \\t \\r \\0 \\\\ \\xNN")
         else:
             literal = (
                 b"%" if letter else bytes([int(code, 16)]) if code else _ESCAPES[escaped] if escaped else plain.encode()
@@ -124,7 +123,7 @@ def split_format(text: str) -> list[str | bytes]:
 
 
 def writer(text: str, encoding: str) -> Callable[[ConsumedRecord], bytes]:
-    """What writes a record in a format."""
+    """Return a function that prints a record in a format."""
     encode = ENCODINGS[encoding].write
     parts = [TOKENS[part].write if isinstance(part, str) else part for part in split_format(text)]
 
@@ -138,7 +137,7 @@ def writer(text: str, encoding: str) -> Callable[[ConsumedRecord], bytes]:
 
 
 class RecordDefaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What the options say of every record; a line that says it too is right."""
+    """Defaults of every record from the options; values of the line take precedence."""
 
     key: bytes | None = None
     headers: tuple[Header, ...] = ()
@@ -164,14 +163,14 @@ def json_reader(defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
 
 
 def text_reader(text: str, encoding: str, defaults: RecordDefaults) -> Callable[[bytes], ParsedRecord]:
-    """What reads lines of a format. The end of the line is no part of it."""
+    """Return a function that parses lines, without delimiter, of a format."""
     decode = ENCODINGS[encoding].read
     pattern = _pattern(text)
 
     def read(line: bytes) -> ParsedRecord:
         found = pattern.fullmatch(line)
         if found is None:
-            lacks = "" if "%" in text else "; a format says where the value is by %s, and --json reads records in JSON"
+            lacks = "" if "%" in text else "; %s marks the value in a format, and --json reads records in JSON"
             raise ValueError(f"the line does not match the format {text!r}{lacks}")
         parts = found.groupdict()
         record = NewRecord(
@@ -198,7 +197,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
         pattern = TOKENS[part].pattern
         if pattern is None or b"(?P<%s>" % part.encode() in b"".join(pieces):
             able = ", ".join(f"%{letter}" for letter, token in TOKENS.items() if token.pattern is not None)
-            raise ValueError(f"%{part} cannot be read here; a format to read has {able}, each once")
+            raise ValueError(f"%{part} cannot be parsed; a format for input may have {able}, each once")
         pieces.append(b"(?P<%s>%s)" % (part.encode(), pattern))
     return re.compile(b"".join(pieces), re.DOTALL)
 

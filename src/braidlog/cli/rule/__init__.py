@@ -1,7 +1,4 @@
-"""`braid rule`: who may do what.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid rule`: access rules."""
 
 import click
 
@@ -11,9 +8,9 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": ("braidlog.cli.rule.change:list_", "Which rules there are."),
-        "add": ("braidlog.cli.rule.change:add", "Allow something, or deny it."),
-        "delete": ("braidlog.cli.rule.change:delete", "Take back a rule that was added."),
+        "list": ("braidlog.cli.rule.change:list_", "List access rules."),
+        "add": ("braidlog.cli.rule.change:add", "Add a rule that allows or denies access."),
+        "delete": ("braidlog.cli.rule.change:delete", "Delete an access rule."),
     },
     epilog="""\b
 Example:
@@ -23,5 +20,8 @@ Example:
 """,
 )
 def rule() -> None:
-    """Rules: who may, or may not, do what with topics, groups, transactional ids and keys. Where the node's settings have rules,
-    more can be added while it runs; those of the settings are shown, and changed there."""
+    """List, add and delete access rules.
+
+    A rule allows or denies a principal an operation on topics, groups, transactional ids or keys. Rules can be added while
+    a node runs if its settings contain `auth.rules`. Rules of the settings are listed, and are changed there.
+    """

@@ -1,7 +1,4 @@
-"""`braid rule list`, `add`, `delete`.
-
-Knows: how rules look and are typed. Refuses to know: what one allows.
-"""
+"""`braid rule list`, `add`, `delete`."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -21,11 +18,11 @@ OPERATIONS = ("describe", "read", "write", "create", "delete", "alter", "cluster
 RESOURCES = ("topic", "group", "transactional_id", "key")
 
 
-DENY = click.option("--deny", is_flag=True, help="The rule denies: it wins over those that allow.")
+DENY = click.option("--deny", is_flag=True, help="Deny instead of allow; deny rules take precedence.")
 
 
 def naming(command: Callable[..., None]) -> Callable[..., None]:
-    """PRINCIPAL OPERATION... and what they are about."""
+    """Add PRINCIPAL, OPERATION... and the options that name resources."""
     for resource in reversed(RESOURCES):
         option = "--" + resource.replace("_", "-")
         command = click.option(
@@ -36,12 +33,12 @@ def naming(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _rules(principal: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> list[AccessRule]:
-    """One for each operation on each thing that was named; `cluster` is about the node."""
+    """Return one rule per operation and named resource; the operation `cluster` applies to the node."""
     places = [(resource, name) for resource, name in named.items() if name]
     of_node = [AccessRule(principal, "cluster", "*", "cluster", deny)] if "cluster" in operations else []
     others = [operation for operation in operations if operation != "cluster"]
     if others and not places:
-        raise click.UsageError("nothing named: pass --topic, --group, --transactional-id or --key")
+        raise click.UsageError("missing resource: pass --topic, --group, --transactional-id or --key")
     return of_node + [AccessRule(principal, *place, operation, deny) for place in places for operation in others]
 
 
@@ -49,15 +46,15 @@ def _rules(principal: str, operations: tuple[str, ...], *, deny: bool, **named: 
 @OUTPUT
 @with_client
 def list_(client: Client, *, output: str) -> None:
-    """All rules, those of the node's settings too: one line for each operation."""
+    """List all rules, including those of the node's settings, one line per operation."""
     rules: Sequence[AccessRule] = ()
-    empty = "There are no rules: only superusers have access."
+    empty = "No rules: only superusers have access."
     try:
         rules = client.admin.list_rules()
     except RefusedError as error:
         if error.code != ErrorCode.SECURITY_DISABLED:
             raise
-        empty = "Access control is off: every client has access. Rules need `auth.rules` in the node's settings."
+        empty = "Access control is off; add `auth.rules` to the node's settings first."
     if output == "json":
         print_json(rules)
     elif rules:
@@ -72,7 +69,7 @@ def list_(client: Client, *, output: str) -> None:
 @DENY
 @with_client
 def add(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
-    """Let PRINCIPAL (`*` is everybody) do each OPERATION with what is named, from now on; or deny it."""
+    """Allow, or with --deny deny, PRINCIPAL (`*`: every principal) each OPERATION on the named resources."""
     add_rules(client, who, operations, deny=deny, **named)
 
 
@@ -87,7 +84,7 @@ def add_rules(client: Client, who: str, operations: tuple[str, ...], *, deny: bo
 @DENY
 @with_client
 def delete(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
-    """Take back rules that were added, named in the same words."""
+    """Delete the added rules with this principal, operations and resources."""
     delete_rules(client, who, operations, deny=deny, **named)
 
 
@@ -99,7 +96,7 @@ def delete_rules(client: Client, who: str, operations: tuple[str, ...], *, deny:
         else:
             missing.append(rule)
     for rule in missing:
-        say(f"no such rule was added: {_shown(rule)}; those of the node's settings are changed there")
+        say(f"rule not found: {_shown(rule)}; rules of the node's settings are changed there")
     if missing:
         sys.exit(NO)
 

@@ -1,7 +1,4 @@
-"""`braid schema`: what records look like, as the schema registry keeps it.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid schema`: schemas in a schema registry."""
 
 import click
 
@@ -13,19 +10,22 @@ _MODULE = "braidlog.cli.schema.subjects"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": (f"{_MODULE}:list_", "Which subjects there are."),
+        "list": (f"{_MODULE}:list_", "List subjects."),
         "get": (f"{_MODULE}:get", "Print a schema."),
-        "register": (f"{_MODULE}:register", "Make a file the next version of a subject."),
-        "check": (f"{_MODULE}:check", "Would a file fit a subject's versions?"),
-        "delete": (f"{_MODULE}:delete", "Delete a version, or a subject."),
+        "register": (f"{_MODULE}:register", "Register a file as the next version of a subject."),
+        "check": (f"{_MODULE}:check", "Check a file's compatibility with a subject."),
+        "delete": (f"{_MODULE}:delete", "Delete a version or a subject."),
     },
     epilog="""\b
 Example:
   braid schema register orders-value order.avsc
-  braid schema check orders-value order.avsc && echo it fits
+  braid schema check orders-value order.avsc && echo compatible
   braid schema get orders-value > order.avsc
 """,
 )
 def schema() -> None:
-    """Schemas: Avro, JSON Schema and Protobuf, in versions of subjects (topic `orders` has `orders-key` and `orders-value`). They
-    are kept by the registry of a node, or by any other with Confluent's REST API: --url."""
+    """List, get, register, check and delete schemas: Avro, JSON Schema and Protobuf.
+
+    A schema is a version of a subject; topic `orders` has the subjects `orders-key` and `orders-value`. --url names the
+    registry: that of a node, or any other with Confluent's REST API.
+    """

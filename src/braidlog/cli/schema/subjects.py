@@ -1,7 +1,4 @@
-"""`braid schema list`, `get`, `register`, `check`, `delete`.
-
-Knows: how subjects look and are typed, what a file's name says of its type. Refuses to know: what fits what: a registry says so.
-"""
+"""`braid schema list`, `get`, `register`, `check`, `delete`."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -24,7 +21,7 @@ TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
 
 
 class SubjectRow(msgspec.Struct, frozen=True):
-    """The last version of a subject. `id` is what records carry."""
+    """The last version of a subject. `id` is the schema id in records."""
 
     subject: str
     version: int
@@ -33,7 +30,7 @@ class SubjectRow(msgspec.Struct, frozen=True):
 
 
 class SchemaText(msgspec.Struct, frozen=True):
-    """One version; `references`: what it uses of others."""
+    """A version of a subject; `references`: the schemas that it refers to."""
 
     subject: str
     version: int
@@ -53,9 +50,11 @@ def with_registry(command: Callable[..., None]) -> Callable[..., None]:
         default=LOCAL_REGISTRY_URL,
         show_default=True,
         callback=not_typed,
-        help="The schema registry.",
+        help="URL of the schema registry.",
     )
-    @click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, default="", help="Who asks.")
+    @click.option(
+        "--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, default="", help="User to authenticate as."
+    )
     @click.option(
         "--token-file",
         envvar="BRAID_TOKEN_FILE",
@@ -109,11 +108,11 @@ _file_options = together(
 def _wanted(file: str, kind: str | None, references: tuple[str, ...]) -> dict[str, Any]:
     found = kind.upper() if kind else TYPES.get(Path(file).suffix)
     if found is None:
-        raise click.UsageError(f"{file} ends with none of {', '.join(TYPES)}: pass --type")
+        raise click.UsageError(f"{file} has none of the extensions {', '.join(TYPES)}: pass --type")
     try:
         text = Path(file).read_text(encoding="utf-8")
     except ValueError:
-        raise click.UsageError(f"{file} is no text of UTF-8") from None
+        raise click.UsageError(f"{file} is not valid UTF-8") from None
     return {"schema": text, "schemaType": found, "references": [_reference(each) for each in references]}
 
 
@@ -126,17 +125,17 @@ def _reference(words: str) -> dict[str, Any]:
 
 
 @click.command("list", epilog="Example: braid schema list -o json")
-@click.option("--prefix", default="", help="Only subjects that begin so.")
+@click.option("--prefix", default="", help="Only subjects with this prefix.")
 @OUTPUT
 @with_registry
 def list_(client: RegistryClient, prefix: str, output: str) -> None:
-    """Every subject, with its last version."""
+    """List all subjects with their last version."""
     found = client.ask("GET", "schemas", latestOnly="true", subjectPrefix=prefix)
     rows = [
         SubjectRow(each["subject"], each["version"], each["id"], each.get("schemaType", TYPES[".avsc"]))
         for each in found
     ]
-    empty = "There are no schemas.", "braid schema register orders-value order.avsc"
+    empty = "No schemas.", "braid schema register orders-value order.avsc"
     print_rows(rows, output, ["SUBJECT", "VERSION", "ID", "TYPE"], empty)
 
 
@@ -159,10 +158,10 @@ def get(client: RegistryClient, subject: str, version: str, output: str) -> None
 @_file_options
 @with_registry
 def register(client: RegistryClient, subject: str, file: str, kind: str | None, references: tuple[str, ...]) -> None:
-    """Make the schema in FILE the next version of SUBJECT. One that is there already stays as it is."""
+    """Register the schema in FILE as the next version of SUBJECT; do nothing if it is registered."""
     wanted = _wanted(file, kind, references)
     number = client.ask("POST", "subjects", subject, "versions", body=wanted)["id"]
-    click.echo(f"{subject} has it under id {number}")
+    click.echo(f"registered in {subject}: id={number}")
     hint(f"braid schema get {subject}")
 
 
@@ -170,32 +169,34 @@ def register(client: RegistryClient, subject: str, file: str, kind: str | None, 
 @_file_options
 @with_registry
 def check(client: RegistryClient, subject: str, file: str, kind: str | None, references: tuple[str, ...]) -> None:
-    """Ask whether the schema in FILE would be taken as the next version of SUBJECT. Nothing is changed.
+    """Check whether the schema in FILE is compatible with SUBJECT, without registering it.
 
-    Exits with 1 if not, and says what does not fit.
+    Exits with 1 and lists the incompatibilities if it is not.
     """
     wanted = _wanted(file, kind, references)
     told = client.ask("POST", "compatibility", "subjects", subject, "versions", body=wanted, verbose="true")
     if not told["is_compatible"]:
         for each in told.get("messages", []):
             say(each)
-        end(NO, f"{file} does not fit {subject}")
-    click.echo(f"{file} fits {subject}")
+        end(NO, f"{file} is incompatible with {subject}")
+    click.echo(f"{file} is compatible with {subject}")
 
 
 @click.command(epilog="Example: braid schema delete orders-value --version 3")
 @click.argument("subject")
-@click.option("--version", help="Only this one; else all of them.")
+@click.option("--version", help="Version to delete.  [default: all]")
 @click.option(
-    "--permanent", is_flag=True, help="For good: of what was deleted before. Its records cannot be read any more."
+    "--permanent",
+    is_flag=True,
+    help="Permanently delete what was deleted before; records with its id can no longer be decoded.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @with_registry
 def delete(client: RegistryClient, subject: str, version: str | None, *, permanent: bool, yes: bool) -> None:
-    """Delete a version of SUBJECT, or all: nothing new is written with it, and what was written is still read."""
+    """Delete a version of SUBJECT, or all versions; existing records can still be decoded."""
     what = f"version {version} of {subject}" if version else subject
     if permanent:
-        confirm(f"Delete {what} for good?", yes=yes)
+        confirm(f"Delete {what} permanently?", yes=yes)
     path = ["subjects", subject, *(["versions", version] if version else [])]
     client.ask("DELETE", *path, permanent=str(permanent).lower())
-    click.echo(f"deleted {what}{' for good' if permanent else ''}")
+    click.echo(f"deleted {what}{' permanently' if permanent else ''}")

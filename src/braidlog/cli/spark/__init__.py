@@ -1,7 +1,4 @@
-"""`braid spark`: Spark, set up for braidlog.
-
-Knows: its commands' names. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid spark`: Spark with braidlog's formats."""
 
 import click
 
@@ -11,9 +8,9 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "shell": ("braidlog.cli.spark.shell:shell", "A Python prompt with a session named `spark`."),
-        "check": ("braidlog.cli.spark.check:check", "What differs for a job of Spark's Kafka connector."),
-        "submit-args": ("braidlog.cli.spark.submit:submit_args", "Flags for spark-submit on a cluster."),
+        "shell": ("braidlog.cli.spark.shell:shell", "Start a PySpark shell."),
+        "check": ("braidlog.cli.spark.check:check", "List changes that a Kafka connector job needs."),
+        "submit-args": ("braidlog.cli.spark.submit:submit_args", "Print flags for spark-submit."),
     },
     epilog="""\b
 Example:
@@ -23,4 +20,4 @@ Example:
 """,
 )
 def spark() -> None:
-    """Spark, set up so that the formats braidlog, braidlog-kv and braidlog-lake are found: no jar, no package list."""
+    """Run Spark with the formats braidlog, braidlog-kv and braidlog-lake, without jars or package lists."""

@@ -1,4 +1,4 @@
-"""`braid spark check`: what differs for a job of Spark's Kafka connector."""
+"""`braid spark check`: lists changes that a job of Spark's Kafka connector needs."""
 
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from braidlog.cli.terminal.output import OUTPUT, print_json, print_table
 @click.argument("job", type=click.Path(exists=True, dir_okay=False))
 @OUTPUT
 def check(job: str, output: str) -> None:
-    """List what a PySpark JOB that reads or writes Kafka has to say differently with format("braidlog"), by its lines.
+    """List the lines to change when a PySpark JOB moves from format("kafka") to format("braidlog").
 
-    The job is read, not run. Options that are the same in both are left out. Exit code 1 if something is refused.
+    Reads the job without running it. Options that both formats share are left out. Exits with 1 if an option is not
+    supported.
 
     \b
     Example:
@@ -25,7 +26,7 @@ def check(job: str, output: str) -> None:
     try:
         found = job_check.check(Path(job).read_text(encoding="utf-8"), job)
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"{job} cannot be read as Python: {error}") from error
+        raise click.ClickException(f"{job} is not valid Python: {error}") from error
     if output == "json":
         print_json(found)
     else:

@@ -1,4 +1,4 @@
-"""`braid spark shell`: a prompt with a session."""
+"""`braid spark shell`: starts a PySpark shell."""
 
 import code
 
@@ -13,10 +13,10 @@ spark.read.format("braidlog").option("servers", "127.0.0.1:{DIALECT.port}").opti
 
 
 @click.command("shell")
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master.")
 @CONF
 def shell(master: str, conf: tuple[str, ...]) -> None:
-    """A Python prompt in which `spark` is a session that knows braidlog's formats, and `f` is pyspark.sql.functions."""
+    """Start a Python shell with `spark`, a session with braidlog's formats, and `f`, pyspark.sql.functions."""
     from braidlog.cli.pipeline.options import wishes  # noqa: PLC0415 - not for --help
     from braidlog.spark import session  # noqa: PLC0415
     from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415

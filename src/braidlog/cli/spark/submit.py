@@ -1,4 +1,4 @@
-"""`braid spark submit-args`: what a cluster has to be told."""
+"""`braid spark submit-args`: prints flags for spark-submit."""
 
 import sys
 
@@ -6,14 +6,17 @@ import click
 
 
 @click.command("submit-args")
-@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark's master.")
-@click.option("--python", default=sys.executable, metavar="PATH", help="Python of the executors.  [default: this one]")
-@click.option("--archive", metavar="FILE", help="An environment packed with venv-pack or conda-pack, to be shipped.")
+@click.option("--master", default="local[*]", show_default=True, metavar="URL", help="Spark master.")
+@click.option(
+    "--python", default=sys.executable, metavar="PATH", help="Python of the executors.  [default: this Python]"
+)
+@click.option(
+    "--archive", metavar="FILE", help="Environment packed with venv-pack or conda-pack, shipped with the job."
+)
 def submit_args(master: str, python: str, archive: str | None) -> None:
-    """Print the flags with which spark-submit runs a job that uses braidlog's formats.
+    """Print the flags for spark-submit to run a job with braidlog's formats.
 
-    Executors import braidlog: it has to be installed where they run, in the Python that --python names; or an --archive of an
-    environment that has it is shipped with the job.
+    Executors import braidlog. Install it in their Python (--python), or ship an environment that has it (--archive).
 
     \b
     Example:
@@ -33,6 +36,8 @@ def submit_args(master: str, python: str, archive: str | None) -> None:
         flags += ["--conf", f"{key}={value}"]
     for flag in flags:
         if any(character.isspace() for character in flag):
-            # The shell splits what $(…) expands to at blanks, and removes no quotes in it.
-            raise click.UsageError(f"{flag!r} has a blank: $(braid spark submit-args …) cannot pass it to spark-submit")
+            # The shell splits the output of $(…) at blanks, and does not remove quotes.
+            raise click.UsageError(
+                f"{flag!r} contains a blank: $(braid spark submit-args …) cannot pass it to spark-submit"
+            )
     click.echo(" ".join(flags))

@@ -1,7 +1,4 @@
-"""`braid support`: what somebody who helps needs to see.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid support`: diagnostics."""
 
 import click
 
@@ -11,9 +8,9 @@ from braidlog.cli import LazyGroup
 @click.group(
     cls=LazyGroup,
     lazy={
-        "bundle": ("braidlog.cli.support.bundle:bundle", "Put all that helps to find a fault into one archive."),
+        "bundle": ("braidlog.cli.support.bundle:bundle", "Collect diagnostics in an archive."),
     },
     epilog="Example: braid support bundle --log /var/log/braidlog.log",
 )
 def support() -> None:
-    """What somebody who helps you needs to see of a node or a cluster."""
+    """Collect diagnostics of a node or a cluster."""

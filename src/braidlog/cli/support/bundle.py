@@ -1,8 +1,7 @@
-"""`braid support bundle`: one archive with what helps to find a fault.
+"""`braid support bundle`: collects diagnostics in one archive.
 
-Knows: which parts there are, and that each may fail by itself. Refuses to know: what is wrong.
-Invariants: everything goes through `model/redaction.py` on its way into the archive; records, keys and values are
-never read. What could not be had is named in the archive, and is no reason to give up.
+Everything passes `model/secrecy.py` on its way into the archive; records, keys and values are never read. A part that
+fails is listed in the archive and does not stop the others.
 """
 
 import io
@@ -35,22 +34,22 @@ from braidlog.model.reporting import prometheus_text
 
 LOG_BYTES: Final = 10_000_000
 NAMES_MAX: Final = 1_000
-"""Topics and groups that are described; of more, names."""
+"""Topics and groups that are described; of further ones the archive has names only."""
 README: Final = """\
-What `braid support bundle` found. Passwords, tokens, keys and who is named in URLs were taken out; records, keys and values are
-not in it. Names of topics, groups, users and machines are: look through it before you send it to somebody.
+Output of `braid support bundle`. Passwords, tokens, private keys and user names in URLs were removed; records, keys and
+values are not included. Names of topics, groups, users and machines are: review the archive before you send it.
 
 machine/   this machine: kernel, limits, memory, disks, versions of packages
-cluster/   nodes, partitions, what happened, what is wrong
-nodes/N/   each node: what it says of itself, its settings, figures, where its threads and tasks are
+cluster/   nodes, partitions, events, problems
+nodes/N/   each node: description, settings, metrics, stacks of its threads and tasks
 topics.json, groups.json, transactions.json, rules.json, users.json, quotas.json
-logs/      the ends of the log files that were named
-missing.txt   what could not be had, and why
+logs/      the ends of the log files given with --log
+missing.txt   parts that could not be collected, and why
 """
 
 
 class Bundle:
-    """An archive that is being written. It is there when it is complete, and readable by its owner only."""
+    """Writer of an archive, which appears when it is complete and is readable by its owner only."""
 
     def __init__(self, file: Path, known: list[str], now: float) -> None:
         self._file = file
@@ -82,8 +81,8 @@ class Bundle:
         clean = without_secrets_in(msgspec.json.decode(msgspec.json.encode(value)), self._known)
         self._add(name, msgspec.json.format(msgspec.json.encode(clean), indent=2) + b"\n")
 
-    def part(self, name: str, gather: Callable[[], object]) -> Any:  # noqa: ANN401 - what was gathered
-        """As JSON; or, if it cannot be had, why."""
+    def part(self, name: str, gather: Callable[[], object]) -> Any:  # noqa: ANN401 - any result of `gather`
+        """Add the result of `gather` as JSON; record the reason if it fails."""
         if is_watched():
             click.echo(f"{name} …", err=True)
         try:
@@ -109,30 +108,30 @@ Example:
   journalctl -u braidlog --since -1h > braidlog.log && braid support bundle --log braidlog.log
 """
 )
-@click.option("--out", metavar="FILE", help="The archive.  [default: braidlog-support-TIME.tar.gz, here]")
+@click.option("--out", metavar="FILE", help="Archive to write.  [default: ./braidlog-support-TIME.tar.gz]")
 @click.option(
     "--log",
     "logs",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False),
-    help="The end of this log file, too; may be repeated.",
+    help="Include the end of this log file; repeatable.",
 )
 @click.option(
-    "--log-bytes", type=click.IntRange(1), default=LOG_BYTES, show_default=True, help="So much of each log file."
+    "--log-bytes", type=click.IntRange(1), default=LOG_BYTES, show_default=True, help="Bytes of each log file."
 )
 @with_node
 def bundle(node: Node, out: str | None, logs: tuple[str, ...], log_bytes: int) -> None:
-    """Put all that helps to find a fault into one archive: versions, settings, figures, health, what happened, topics and groups
-    of all nodes that answer, and what this machine is.
+    """Collect diagnostics of this machine and all nodes that answer in one archive.
 
-    Passwords, tokens, keys and credentials in URLs are left out, and records, keys and values are not read. Names of topics,
-    groups, users and machines are in it. What cannot be had is named in its missing.txt: there is an archive without a node, too.
+    The archive has versions, settings, metrics, health, events, topics and groups. Passwords, tokens, private keys and
+    credentials in URLs are removed; records, keys and values are not read. Names of topics, groups, users and machines
+    are included. Parts that cannot be collected are listed in missing.txt; the command works without a node, too.
     """
     now = SystemClock().now_ms() / 1000
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
     file = Path(out or f"braidlog-support-{stamp}.tar.gz")
     if file.exists():
-        end(REFUSED, f"{file} is there already; pass another --out")
+        end(REFUSED, f"{file} already exists; pass another --out")
     target = parse_url(node.url)
     known = [word for word in (target.token,) if word]
     try:
@@ -154,7 +153,7 @@ def bundle(node: Node, out: str | None, logs: tuple[str, ...], log_bytes: int) -
 
 
 def _gather(archive: Bundle, node: Node) -> list[str]:
-    """What nodes tell; in which folders they keep data."""
+    """Collect the parts of all nodes; return their data folders."""
     try:
         with node.connect() as client:
             return list(_of_nodes(archive, client))
@@ -211,7 +210,7 @@ def _some(names: list[str], describe: Callable[[str], object]) -> dict[str, obje
 
 
 def _end_of(file: str, count: int) -> str:
-    """From a beginning of a line on, if there is one: half a line may hide what a secret is called."""
+    """Return the end of a file from the beginning of a line: half a line may lack the name that marks a secret."""
     with Path(file).open("rb") as log:
         begin = max(log.seek(0, os.SEEK_END) - count, 0)
         log.seek(begin)

@@ -1,7 +1,6 @@
-"""What this machine is: kernel, limits, memory, disks, versions of packages.
+"""Describe this machine: kernel, limits, memory, disks, versions of packages.
 
-Knows: which files of /proc say it. Refuses to know: nodes. Invariant: nothing of the environment, of command lines, or of who
-else uses the machine.
+Reads no environment variables, no command lines and nothing about other users of the machine.
 """
 
 import os
@@ -51,7 +50,7 @@ BYTES_MAX: Final = 256 * 1024
 
 
 def proc_files(folder: str = "/proc") -> dict[str, str]:
-    """By name; those that this kernel does not have are left out."""
+    """Return files of /proc by name; skip files that this kernel lacks."""
     found = {}
     for name in FILES:
         try:
@@ -63,7 +62,7 @@ def proc_files(folder: str = "/proc") -> dict[str, str]:
 
 
 def limits_of(pid: int) -> str | None:
-    """Of a process on this machine; None if it is not, or not for us to see."""
+    """Return the limits of a local process; None if it does not exist or is not readable."""
     try:
         return Path(f"/proc/{pid}/limits").read_text(encoding="utf-8")
     except OSError:
@@ -71,7 +70,7 @@ def limits_of(pid: int) -> str | None:
 
 
 def facts(folders: list[str]) -> dict[str, Any]:
-    """Of the machine, and of the disks of these folders, as far as they are here."""
+    """Describe the machine, and the disks of those folders that exist on it."""
     return {
         "system": platform.uname()._asdict() | {"node": ""},
         "python": platform.python_version(),

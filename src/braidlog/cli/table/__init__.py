@@ -1,7 +1,4 @@
-"""`braid table`: topics that are tables.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid table`: topics that are Iceberg tables."""
 
 import click
 
@@ -10,7 +7,7 @@ from braidlog.cli import LazyGroup
 
 @click.group(
     cls=LazyGroup,
-    lazy={"status": ("braidlog.cli.table.status:status", "How far tables are, how large, and what keeps them.")},
+    lazy={"status": ("braidlog.cli.table.status:status", "Show lag, size and errors of tables.")},
     epilog="""\b
 Example:
   braid topic create orders --set braidlog.table=json
@@ -18,4 +15,4 @@ Example:
 """,
 )
 def table() -> None:
-    """Topics that are Iceberg tables as well (`braidlog.table = raw | json`): closed segments become rows."""
+    """Show topics that are also Iceberg tables (`braidlog.table = raw | json`): closed segments become rows."""

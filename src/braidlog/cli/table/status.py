@@ -1,7 +1,4 @@
-"""`braid table status`: how far the tables of topics are.
-
-Knows: which settings of a topic tell it. Refuses to know: tables.
-"""
+"""`braid table status`: lag, size and errors of the tables of topics."""
 
 import click
 import msgspec
@@ -15,9 +12,9 @@ _PREFIX = "braidlog.table"
 
 
 class TableRow(msgspec.Struct, frozen=True):
-    """A topic's table, as the node knows it that was asked: `lag_records` are of partitions that it leads, `lag_bytes` about
-    what they take in the log. `committed_ms`: when it was last changed; null if never. `undecoded`: rows whose
-    value is none of the form, and null in its columns. `error`: why it is not written."""
+    """A topic's table as the connected node sees it. `lag_records`: of the partitions that the node leads; `lag_bytes`:
+    their approximate size in the log. `committed_ms`: time of the last commit; null if never. `undecoded`: rows whose
+    value does not have the form, with null columns. `error`: why the table is not written."""
 
     topic: str
     form: str
@@ -38,8 +35,7 @@ class TableRow(msgspec.Struct, frozen=True):
 @with_client
 @watched
 def status(client: Client, topics: tuple[str, ...], output: str) -> None:
-    """Of each TOPIC that is a table, or of all: records and bytes that are no rows yet, rows and size, when it was last
-    committed to, and why it is not written, if it is not."""
+    """Show lag, rows, size, last commit and error of the table of each TOPIC, or of all topics."""
     rows = [row for name in topics or client.admin.list_topics() if (row := _row(client, name)) is not None]
     if output == "json":
         print_json(rows)
@@ -48,11 +44,13 @@ def status(client: Client, topics: tuple[str, ...], output: str) -> None:
         print_table(head, map(_cells, rows))
         for each in rows:
             if each.undecoded:
-                click.echo(f"{each.topic}: {each.undecoded} rows have no {each.form}: null in its columns, see value")
+                click.echo(
+                    f"{each.topic}: {each.undecoded} rows are not valid {each.form}: their columns are null, see value"
+                )
             if each.error:
                 click.echo(f"{each.topic}: {each.error}")
     else:
-        click.echo("No topic is a table." if not topics else "None of them is a table.")
+        click.echo("No topic is a table." if not topics else "None of these topics is a table.")
         hint(f"braid topic alter {topics[0] if topics else 'NAME'} --set braidlog.table=json")
 
 

@@ -1,1 +1,1 @@
-"""What all commands share: how to reach a node, how answers look, times as people type them, Ctrl-C."""
+"""Connections, output, times and interrupts that all commands share."""

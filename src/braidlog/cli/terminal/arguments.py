@@ -1,11 +1,11 @@
-"""What several commands take: options in common, NAME=VALUE, and a yes before what cannot be taken back."""
+"""NAME=VALUE arguments, and confirmation of irreversible changes."""
 
 import sys
 from collections.abc import Callable, Iterable
 
 import click
 
-YES = click.option("--yes", is_flag=True, help="Do not ask.")
+YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
@@ -23,7 +23,7 @@ def together(*options: Decorator) -> Decorator:
 
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:
-    """NAME=VALUE as it was typed."""
+    """Parse NAME=VALUE arguments."""
     found: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -34,7 +34,7 @@ def pairs(words: Iterable[str], option: str) -> dict[str, str]:
 
 
 def answered(question: str) -> bool:
-    """Yes or no, of a person or from a pipe; a pipe that says nothing has to say --yes."""
+    """Read yes or no from a terminal or a pipe; without an answer --yes is required."""
     try:
         return click.confirm(question, err=True)
     except click.Abort:
@@ -44,7 +44,7 @@ def answered(question: str) -> bool:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask a person; whoever is none has to say --yes."""
+    """Ask for confirmation on a terminal; elsewhere --yes is required."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -1,7 +1,6 @@
-"""What the commands that talk to a node share: where it is, who asks, how long it is tried.
+"""Options that name a node, its credentials and the timeout, combined into one URL.
 
-Knows: options, and how they become one URL. Refuses to know: commands, dialects.
-Invariant: a secret comes from a file or the environment, never from what was typed (`secrets.py`).
+A secret comes from a file or the environment, never from the command line (`secrets.py`).
 """
 
 import socket
@@ -43,52 +42,66 @@ OPTIONS = together(
         show_default=True,
         metavar="URL",
         callback=not_typed,
-        help="Any door of a node: kafka://, cursus://, mlog://, rustlog://, flux://. HOST:PORT alone is kafka's.",
+        help="URL of any listener of a node: kafka://, cursus://, mlog://, rustlog://, flux://. HOST:PORT alone means kafka.",
     ),
-    click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, metavar="NAME", help="Who asks."),
     click.option(
-        "--token-file", envvar="BRAID_TOKEN_FILE", show_envvar=True, type=_FILE, help="Its token or password."
+        "--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, metavar="NAME", help="User to authenticate as."
     ),
-    click.option("--ca", envvar="BRAID_CA", show_envvar=True, type=_FILE, help="Use TLS; whose signature to trust."),
-    click.option("--cert", envvar="BRAID_CERT", show_envvar=True, type=_FILE, help="Use TLS; show this certificate."),
-    click.option("--cert-key", envvar="BRAID_CERT_KEY", show_envvar=True, type=_FILE, help="The certificate's key."),
+    click.option(
+        "--token-file",
+        envvar="BRAID_TOKEN_FILE",
+        show_envvar=True,
+        type=_FILE,
+        help="File with the user's token or password.",
+    ),
+    click.option("--ca", envvar="BRAID_CA", show_envvar=True, type=_FILE, help="CA certificate file; enables TLS."),
+    click.option(
+        "--cert", envvar="BRAID_CERT", show_envvar=True, type=_FILE, help="Client certificate file; enables TLS."
+    ),
+    click.option(
+        "--cert-key",
+        envvar="BRAID_CERT_KEY",
+        show_envvar=True,
+        type=_FILE,
+        help="Private key file of the client certificate.",
+    ),
     click.option(
         "-X",
         "options",
         multiple=True,
         metavar="NAME=VALUE",
-        help="An option of the URL, e.g. isolation=read_committed; may be repeated.",
+        help="URL option, e.g. isolation=read_committed; repeatable.",
     ),
     click.option(
         "--profile",
         envvar="BRAID_PROFILE",
         show_envvar=True,
         metavar="NAME",
-        help="What is not given here is taken from it (`braid profile`).",
+        help="Profile with defaults of these options (`braid profile`).",
     ),
     click.option(
         "--timeout",
         type=click.FloatRange(0.01, 3600),
         default=TIMEOUT_SECONDS,
         show_default=True,
-        help="Seconds to try.",
+        help="Timeout in seconds.",
     ),
     QUIET,
 )
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Where a node is, as the options say."""
+    """Address and credentials of a node."""
 
     url: str
     timeout: float
 
     def __repr__(self) -> str:
-        """Without the URL, in which a token may stand."""
+        """Omit the URL, which may contain a token."""
         return f"<Node {self.url.partition('://')[0]}>"
 
     def with_option(self, name: str, value: str) -> "Node":
-        """The same, and another option of its URL."""
+        """Return a copy with another URL option."""
         parts = urlsplit(self.url)
         options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), name: value}
         return Node(parts._replace(query=urlencode(options)).geturl(), self.timeout)
@@ -96,10 +109,10 @@ class Node(msgspec.Struct, frozen=True):
     @contextmanager
     def connect(self) -> Iterator[Client]:
         try:
-            connect_aio(self.url, **self._policy())  # what is wrong with the URL comes before who is not there
+            connect_aio(self.url, **self._policy())  # report an invalid URL before a refused connection
             check_local(self.url)
             client = connect(self.url, **self._policy())
-        except (ValueError, OSError) as error:  # of the URL, or of the certificates it names
+        except (ValueError, OSError) as error:  # of the URL, or of its certificates
             raise click.UsageError(str(error)) from error
         with client:
             _refuse_unknown(client.dialect, client.asked_for())
@@ -107,7 +120,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @asynccontextmanager
     async def connect_aio(self) -> AsyncIterator[AioClient]:
-        """The same for asyncio."""
+        """Connect for asyncio."""
         try:
             connecting = connect_aio(self.url, **self._policy())
         except (ValueError, OSError) as error:
@@ -122,11 +135,11 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def check_local(url: str) -> None:
-    """`ConnectError` at once if the URL means this machine and nobody listens there: who forgot to start a node need not wait."""
+    """Raise `ConnectError` immediately if the URL is local and the connection is refused, instead of retrying."""
     try:
         target = parse_url(url)
     except ValueError:
-        return  # who connects says what is wrong with it
+        return  # connecting reports the error
     if not all(host in ("localhost", "::1") or host.startswith("127.") for host, _ in target.nodes):
         return
     for address in target.nodes:
@@ -135,20 +148,20 @@ def check_local(url: str) -> None:
         except ConnectionRefusedError:
             continue
         except OSError:
-            return  # somebody is there, and busy
+            return  # a listener exists, but is busy
         return
     shown = ", ".join(map(show_address, target.nodes))
-    raise ConnectError(f"{shown} cannot be reached: nobody listens there; is a node running? `braid dev` starts one")
+    raise ConnectError(f"{shown}: connection refused; start a node with `braid dev`")
 
 
 def _refuse_unknown(dialect: str, ways: list[str]) -> None:
     if ways:
-        words = f"the server needs to know who asks ({', '.join(ways)}): pass --principal and --token-file"
+        words = f"the server requires authentication ({', '.join(ways)}): pass --principal and --token-file"
         raise RefusedError(Refusal.NOT_ALLOWED, dialect, "", words)
 
 
 class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of all commands that talk to a node, as they were typed."""
+    """Connection options as typed."""
 
     server: str
     principal: str | None = None
@@ -160,13 +173,13 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float = TIMEOUT_SECONDS
 
     def url(self) -> str:
-        """One URL of all of them; what the URL itself says of the same is replaced."""
+        """Return the URL with all options; options override the URL."""
         parts = urlsplit(self.server if "://" in self.server else f"kafka://{self.server}")
         scheme, hosts, token = parts.scheme, parts.netloc, read_token(self.token_file)
         if self.principal is not None:
             hosts = f"{quote(self.principal, safe='')}:{quote(token or '', safe='')}@{hosts.rpartition('@')[2]}"
         elif token is not None:
-            raise click.UsageError("--token-file needs --principal: pass the name the token belongs to")
+            raise click.UsageError("--token-file needs --principal, the token's user")
         named = {"cafile": self.ca, "certfile": self.cert, "keyfile": self.cert_key}
         files = {name: file for name, file in named.items() if file is not None}
         if files and not scheme.endswith(_TLS):
@@ -176,14 +189,14 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_options(context: click.Context, given: dict[str, Any], profile: str | None) -> NodeOptions:
-    """As typed or in the environment; else as in the profile, the one that is named or the one in use; else the defaults."""
+    """Combine options: command line and environment, then the named or default profile, then defaults."""
     try:
         known = load_profile(profile)
     except ProfileError as error:
         raise click.UsageError(str(error)) from error
     kept = {name: value for name, value in known.items() if _is_default(context, name)}
     if "server" in given and not _is_default(context, "server"):
-        kept = {}  # who a profile's principal and certificates are for is its own server
+        kept = {}  # a profile's principal and certificates are for its own server only
     return NodeOptions(**(given | kept))
 
 
@@ -192,7 +205,7 @@ def _is_default(context: click.Context, name: str) -> bool:
 
 
 def read_token(file: str | None) -> str | None:
-    """The first line of a file."""
+    """Return the first line of a file."""
     if file is None:
         return None
     try:
@@ -202,18 +215,18 @@ def read_token(file: str | None) -> str | None:
 
 
 def secret_of(raw: bytes, source: str, what: str) -> str:
-    """The first line, without blanks at its ends."""
+    """Return the first line, stripped."""
     try:
         lines = raw.decode().splitlines()
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{source}: {error}") from error
     if not lines or not lines[0].strip():
-        raise click.UsageError(f"{source} holds no {what}")
+        raise click.UsageError(f"{source} contains no {what}")
     return lines[0].strip()
 
 
 def with_node(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first argument is the node, and which has the options of all that talk to a node."""
+    """Pass the node as first argument; add the connection options."""
 
     @wraps(command)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - click's own
@@ -226,7 +239,7 @@ def with_node(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:
-    """The same with a client that is connected."""
+    """Pass a connected client as first argument; add the connection options."""
 
     @wraps(command)
     def run(node: Node, **arguments: Any) -> None:  # noqa: ANN401 - click's own

@@ -1,7 +1,4 @@
-"""Ctrl-C for commands that have records on the way: the first one ends the work, the second one the waiting.
-
-Knows: signals and the task they end. Refuses to know: what the work is.
-"""
+"""Ctrl-C for commands with records in flight: the first stops the work, the second cancels the wait for answers."""
 
 import asyncio
 import signal
@@ -9,7 +6,7 @@ from collections.abc import Callable
 
 
 class Interrupts:
-    """Made inside the task that the second interrupt cancels."""
+    """Interrupt handler; create it inside the task that the second interrupt cancels."""
 
     def __init__(self, first: Callable[[], None]) -> None:
         self.count = 0

@@ -1,6 +1,6 @@
-"""Names that a shell completes: topics, groups and keys of the node that the options, the environment or a profile name.
+"""Shell completion of topics, groups and keys of the node that the options, the environment or a profile name.
 
-Knows: when to give up. Refuses to know: shells. Invariant: who presses Tab waits a second at most, and never sees an error.
+Completion takes a second at most, and never prints an error.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 def _completed(ask: Callable[[Client], list[str]]) -> Completion:
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-        from braidlog.cli.terminal.connection import Node, NodeOptions, node_options  # noqa: PLC0415 - it has commands' options
+        from braidlog.cli.terminal.connection import Node, NodeOptions, node_options  # noqa: PLC0415 - imports click options
 
         given = {name: context.params[name] for name in NodeOptions.__struct_fields__ if name in context.params}
         try:
@@ -33,8 +33,8 @@ def _completed(ask: Callable[[Client], list[str]]) -> Completion:
 
 
 def complete_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Some of those that begin so: names of keys are many."""
-    from braidlog.cli.kv.options import opened  # noqa: PLC0415 - it has commands' options
+    """Complete a limited number of keys, since a store may have many."""
+    from braidlog.cli.kv.options import opened  # noqa: PLC0415 - imports click options
     from braidlog.client.kv.scanning import names_in  # noqa: PLC0415
 
     try:

@@ -1,7 +1,6 @@
-"""How things look on a terminal: columns, sizes, colours, progress, what to type next.
+"""Terminal output: tables, sizes, colours, progress, hints.
 
-Knows: whether somebody is watching. Refuses to know: what is shown.
-Invariant: what goes into a pipe has no colour and no progress; hints go to a terminal only, on stderr, and not with --quiet.
+Output into a pipe has no colour and no progress. Hints go to stderr of a terminal, and not with --quiet.
 """
 
 import os
@@ -19,19 +18,19 @@ NAMED_MAX: Final = 5
 Command = TypeVar("Command", bound=Callable[..., object])
 
 DATA = click.argument("data", type=click.Path(readable=False))
-"""Whether it can be read is told by who reads it: with whose it is."""
+"""A file option; the reader checks readability, so that its error names the owner."""
 
 
 _QUIET, _YAML, _BRIEF = "braidlog.quiet", "braidlog.yaml", "braidlog.brief"
 
 
 def take_form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """YAML is what JSON would be, printed otherwise: commands know JSON only."""
+    """Record whether YAML is wanted, and return `json`: commands handle JSON only."""
     ctx.meta[_YAML] = value == "yaml"
     return "json" if value == "yaml" else value
 
 
-def _output(*forms: str, text: str = "How to print.") -> Callable[[Command], Command]:
+def _output(*forms: str, text: str = "Output format.") -> Callable[[Command], Command]:
     return click.option(
         "-o",
         "--output",
@@ -46,10 +45,12 @@ def _output(*forms: str, text: str = "How to print.") -> Callable[[Command], Com
 
 OUTPUT = _output("table", "json", "yaml")
 PLAN = _output("json", "table")
-"""Of what is read again, as JSON."""
-LISTING = _output("table", "json", "yaml", "name", text="How to print; `name` prints names only.")
+"""Option -o of commands with a table."""
+LISTING = _output("table", "json", "yaml", "name", text="Output format; `name` prints names only.")
 TEXT_OR_JSON = _output("text", "json", "yaml")
-LINES = _output("text", "json", "yaml", text="`json` prints one object a line, `yaml` one document each.")
+LINES = _output(
+    "text", "json", "yaml", text="Output format; `json` prints one object per line, `yaml` one document each."
+)
 
 
 def _be_quiet(ctx: click.Context, _param: click.Parameter, *, value: bool) -> None:
@@ -63,13 +64,13 @@ QUIET = click.option(
     is_flag=True,
     expose_value=False,
     callback=lambda ctx, param, value: _be_quiet(ctx, param, value=value),
-    help="No hints and no progress, not even on a terminal.",
+    help="Print no hints and no progress.",
 )
 PROGRESS_FROM_BYTES = 64 * 1024 * 1024
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "") -> None:
-    """Left-aligned columns, two blanks apart; None is an empty cell."""
+    """Print left-aligned columns, two blanks apart; None is an empty cell."""
     lines = [list(head), *([("" if cell is None else str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -77,7 +78,7 @@ def print_table(head: Sequence[str], rows: Iterable[Sequence[object]], indent: s
 
 
 def size(count: int) -> str:
-    """Bytes as a person reads them: 999 B, 1.2 kB, 3.4 GB."""
+    """Format a number of bytes: 999 B, 1.2 kB, 3.4 GB."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if amount < 1000:
@@ -87,7 +88,7 @@ def size(count: int) -> str:
 
 
 def moment(timestamp_ms: int) -> str:
-    """A timestamp in UTC; what is not a date stays a number."""
+    """Format a timestamp in UTC; a value outside the range of dates stays a number."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -95,32 +96,32 @@ def moment(timestamp_ms: int) -> str:
 
 
 def paint(text: str, colour: str) -> str:
-    """Colour for a person's eyes only: not into a pipe, not against NO_COLOR (no-color.org)."""
+    """Colour text on a terminal, unless NO_COLOR is set (no-color.org)."""
     if os.environ.get("NO_COLOR") or not sys.stdout.isatty():
         return text
     return click.style(text, fg=colour, bold=True)
 
 
 def is_watched() -> bool:
-    """Whether a person looks at stderr and wants to be told more than was asked for."""
+    """Return whether stderr is a terminal, and --quiet is not set."""
     return sys.stderr.isatty() and not click.get_current_context().meta.get(_QUIET, False)
 
 
 def hint(*commands: str) -> None:
-    """What is useful to type next."""
+    """Print useful next commands."""
     if is_watched():
         for command in commands:
             click.echo(f"next: {command}", err=True)
 
 
 def shown(raw: bytes) -> str:
-    """For people: text, and bytes that are none as escapes."""
+    """Decode bytes as text, with escapes for invalid UTF-8."""
     return raw.decode("utf-8", "backslashreplace")
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar on stderr while bytes are read, if there are many and somebody is watching; else None."""
+    """Show a progress bar on stderr of a terminal while many bytes are read; else yield None."""
     if total < PROGRESS_FROM_BYTES or not sys.stderr.isatty():
         yield None
         return
@@ -134,13 +135,13 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
 
 
 def be_brief() -> None:
-    """From now on nothing but answers, each a line where it is JSON: they come again and again."""
+    """Print only results from now on, JSON on one line each, for repeated output."""
     meta = click.get_current_context().meta
     meta[_QUIET] = meta[_BRIEF] = True
 
 
 def print_json(value: object) -> None:
-    """As JSON, or as YAML if that was asked for."""
+    """Print a value as JSON, or as YAML with -o yaml."""
     meta, encoded = click.get_current_context().meta, msgspec.json.encode(value)
     if meta.get(_BRIEF) or meta.get(_YAML):
         click.echo(line_of(encoded))
@@ -149,11 +150,11 @@ def print_json(value: object) -> None:
 
 
 def line_of(encoded: bytes) -> str:
-    """Of several values, one: a line of JSON as it is, or a document of YAML."""
+    """Return one of several values: the line of JSON, or a YAML document."""
     meta = click.get_current_context().meta
     if not meta.get(_YAML):
         return encoded.decode()
-    from braidlog.cli.terminal.yaml_text import yaml_of  # noqa: PLC0415 - only if it was asked for
+    from braidlog.cli.terminal.yaml_text import yaml_of  # noqa: PLC0415 - only with -o yaml
 
     return f"---\n{yaml_of(msgspec.json.decode(encoded))}"
 
@@ -166,7 +167,7 @@ def print_listing(
     empty: tuple[str, ...],
     more: str,
 ) -> None:
-    """What `LISTING` asks for. `empty`: what is said if there are none, and what to type then; `more`: what tells more of one."""
+    """Print a listing in the format of -o. `empty`: message and hints without rows; `more`: command that describes a row."""
     if output == "name":
         for name in names:
             click.echo(name)
@@ -177,7 +178,7 @@ def print_listing(
 
 
 def print_rows(rows: Sequence[msgspec.Struct], output: str, head: Sequence[str], empty: tuple[str, ...]) -> None:
-    """What `OUTPUT` asks for. `empty`: what is said if there are none, and what to type then."""
+    """Print rows in the format of -o. `empty`: message and hints without rows."""
     if output == "json":
         print_json(rows)
     elif rows:
@@ -192,7 +193,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first `NAMED_MAX` names in one line, and how many are left out."""
+    """Return the first `NAMED_MAX` names in one line, and the number of the others."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return ", ".join(names[:NAMED_MAX]) + more
 

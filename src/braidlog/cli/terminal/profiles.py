@@ -1,7 +1,6 @@
-"""Profiles: servers under names, so that --server, --principal and the rest need not be typed each time.
+"""File of profiles: named connection options.
 
-Knows: the file they are kept in. Refuses to know: how they are used (`connection.py`).
-Invariant: no secret is in it. A token is named by its file, and a URL with one is refused.
+The file contains no secrets: a profile stores the path of a token file, and a URL with a token is refused.
 """
 
 import os
@@ -16,7 +15,7 @@ KEPT = ("server", "principal", "token_file", "ca", "cert", "cert_key", "options"
 
 
 class ProfileError(Exception):
-    """What is wrong, and what to do."""
+    """Error in the profiles, with its remedy."""
 
 
 class Profiles(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,13 +32,13 @@ def read_profiles() -> Profiles:
     try:
         return msgspec.json.decode(profiles_file().read_bytes(), type=Profiles)
     except (FileNotFoundError, NotADirectoryError, PermissionError, RuntimeError):
-        return Profiles()  # a service may have no home, or one that it may not enter: it has no profiles either
+        return Profiles()  # a service without an accessible home directory has no profiles
     except (OSError, msgspec.DecodeError) as error:
-        raise ProfileError(f"{profiles_file()}: {error}; mend it or delete it") from error
+        raise ProfileError(f"{profiles_file()}: {error}; correct or delete the file") from error
 
 
 def write_profiles(profiles: Profiles) -> None:
-    """The old file or the new one, whatever happens."""
+    """Replace the file atomically."""
     target = profiles_file()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -52,14 +51,16 @@ def write_profiles(profiles: Profiles) -> None:
 
 
 def load_profile(name: str | None) -> dict[str, Any]:
-    """The one of this name; without one, the one in use; nothing if there is none."""
+    """Return the named profile, or the default profile, or an empty one."""
     known = read_profiles()
     wanted = known.used if name is None else name
     if wanted is None:
         return {}
     if wanted not in known.profiles:
         names = ", ".join(sorted(known.profiles)) or "none"
-        raise ProfileError(f"no profile {wanted!r}; there are: {names}. Make one with `braid profile create {wanted}`")
+        raise ProfileError(
+            f"unknown profile {wanted!r}; profiles: {names}. Create it with `braid profile create {wanted}`"
+        )
     found = known.profiles[wanted]
     return {
         field: tuple(value) if isinstance(value, list) else value for field, value in found.items() if field in KEPT

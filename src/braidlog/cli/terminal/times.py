@@ -1,4 +1,4 @@
-"""Moments as options and arguments of commands."""
+"""Times as options and arguments of commands."""
 
 from typing import Any
 

@@ -1,7 +1,6 @@
-"""`--watch`: a command that looks, again and again.
+"""`--watch`: repeat a command at an interval.
 
-Knows: how a screen is drawn over. Refuses to know: what is shown. Invariant: on a terminal the newest answer stands where the
-last one stood; into a pipe each goes after the other, as JSON on one line each.
+On a terminal the newest output replaces the previous one; into a pipe outputs follow each other, JSON on one line each.
 """
 
 import shutil
@@ -23,7 +22,7 @@ _CLEAR, _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x1b[K", "\x1b[
 
 
 class _Captured(StringIO):
-    """What is printed, in the colours that there would be."""
+    """Captures output with the colours of the real stream."""
 
     def __init__(self, *, is_terminal: bool) -> None:
         super().__init__()
@@ -34,7 +33,7 @@ class _Captured(StringIO):
 
 
 def watched(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that has --watch and --interval. Stands below `with_client`: one connection serves all rounds."""
+    """Add --watch and --interval. Apply it below `with_client`, so that all rounds share one connection."""
 
     @wraps(command)
     def run(*arguments: Any, watch: bool, interval: float, **options: Any) -> None:  # noqa: ANN401 - click's own
@@ -50,18 +49,18 @@ def watched(command: Callable[..., None]) -> Callable[..., None]:
             is_first = False
             wait(interval)
 
-    run = click.option("--watch", is_flag=True, help="Look again and again, until Ctrl-C.")(run)
+    run = click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")(run)
     return click.option(
         "--interval",
         type=click.FloatRange(0.1, 3600),
         default=INTERVAL_SECONDS,
         show_default=True,
-        help="Seconds between two looks of --watch.",
+        help="Seconds between refreshes of --watch.",
     )(run)
 
 
 def wait(seconds: float) -> None:
-    """Until the next look, or Ctrl-C."""
+    """Wait for the next refresh, or Ctrl-C."""
     threading.Event().wait(seconds)
 
 
@@ -72,14 +71,14 @@ def _printed(
     with redirect_stdout(captured):
         try:
             command(*arguments, **options)
-        except SystemExit as ended:  # an answer that is a no: the next one may be another
+        except SystemExit as ended:  # a negative result: the next one may differ
             if not isinstance(ended.code, int):
                 raise
     return captured.getvalue()
 
 
 def _drawn(text: str, interval: float, *, is_first: bool) -> str:
-    """Over what was there; of more lines than the screen has, those that fit and how many more there are."""
+    """Return the text that overwrites the screen, cut to its height with the number of further lines."""
     lines = [f"every {interval:g} s, until Ctrl-C: {moment(SystemClock().now_ms())}", *text.splitlines()]
     height = shutil.get_terminal_size().lines - 1
     if len(lines) > height:

@@ -1,7 +1,6 @@
-"""JSON as YAML: blocks, and words without quotes where every reader takes them for text.
+"""Print JSON values as YAML in block style, with plain scalars only where every reader parses them as text.
 
-Knows: what JSON can say. Refuses to know: anchors, tags, other styles; it is read by nobody here.
-Invariant: a reader of YAML 1.1 or 1.2 gets the value that was written.
+Readers of YAML 1.1 and 1.2 get the same value. Does not handle anchors, tags or other styles.
 """
 
 import json
@@ -10,11 +9,11 @@ from typing import Any
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./-]*(?: [\w./()-]+)*", re.ASCII)
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
-"""What YAML 1.1 takes for something else than text."""
+"""Words that YAML 1.1 does not parse as text."""
 
 
 def yaml_of(value: Any) -> str:  # noqa: ANN401 - any JSON
-    """Of what a JSON decoder gives."""
+    """Return a JSON value as a YAML document."""
     return "\n".join(_lines(value))
 
 

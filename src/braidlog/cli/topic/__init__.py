@@ -1,7 +1,4 @@
-"""`braid topic`: topics of a node.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid topic`: topics."""
 
 import click
 
@@ -13,10 +10,10 @@ _LOOK, _CHANGE = "braidlog.cli.topic.inspect", "braidlog.cli.topic.change"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": (f"{_LOOK}:list_", "Which topics there are."),
-        "describe": (f"{_LOOK}:describe", "Partitions, offsets and settings."),
-        "create": (f"{_CHANGE}:create", "Make a topic."),
-        "alter": (f"{_CHANGE}:alter", "Change settings, add partitions."),
+        "list": (f"{_LOOK}:list_", "List topics."),
+        "describe": (f"{_LOOK}:describe", "Describe partitions, offsets and settings."),
+        "create": (f"{_CHANGE}:create", "Create a topic."),
+        "alter": (f"{_CHANGE}:alter", "Change settings or add partitions."),
         "trim": (f"{_CHANGE}:trim", "Delete the oldest records."),
         "delete": (f"{_CHANGE}:delete", "Delete a topic and all its records."),
     },
@@ -28,5 +25,7 @@ Example:
 """,
 )
 def topic() -> None:
-    """Make, list, describe, change, trim and delete topics of a node, through any of its doors. What a door's protocol has no
-    words for is refused, with the doors that have."""
+    """List, create, describe, alter, trim and delete topics through any listener of a node.
+
+    An operation that the listener's protocol lacks fails with a list of protocols that support it.
+    """

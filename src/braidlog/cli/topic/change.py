@@ -1,7 +1,6 @@
-"""`braid topic create`, `alter`, `trim`, `delete`: topics are changed.
+"""`braid topic create`, `alter`, `trim`, `delete`: change topics.
 
-Knows: what must be asked twice. Refuses to know: how a change is made.
-Invariant: what cannot be taken back needs --yes, or a person at a terminal who says so.
+An irreversible change needs --yes, or confirmation on a terminal.
 """
 
 import click
@@ -14,7 +13,12 @@ from braidlog.client.blocking import Client
 
 TOPIC = click.argument("topic", shell_complete=complete_topics)
 SETTING = click.option(
-    "-c", "--set", "changes", multiple=True, metavar="NAME=VALUE", help="A setting, e.g. retention.ms=86400000."
+    "-c",
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Setting, e.g. retention.ms=86400000; repeatable.",
 )
 
 
@@ -22,13 +26,13 @@ SETTING = click.option(
 @TOPIC
 @click.option("-p", "--partitions", type=click.IntRange(1), default=1, show_default=True)
 @SETTING
-@click.option("--if-absent", is_flag=True, help="It is no error that it is there; it is left as it is.")
+@click.option("--if-absent", is_flag=True, help="Do nothing if the topic exists.")
 @with_client
 def create(client: Client, topic: str, partitions: int, changes: tuple[str, ...], *, if_absent: bool) -> None:
-    """Make the topic TOPIC."""
+    """Create the topic TOPIC."""
     settings = pairs(changes, "-c")
     if if_absent and topic in client.admin.list_topics():
-        click.echo(f"{topic} is there already")
+        click.echo(f"{topic} already exists")
         return
     client.admin.create_topic(topic, partitions, settings)
     click.echo(f"created {topic}")
@@ -37,16 +41,16 @@ def create(client: Client, topic: str, partitions: int, changes: tuple[str, ...]
 
 @click.command(epilog="Example: braid topic alter clicks --partitions 6 -c retention.ms=3600000 --reset segment.bytes")
 @TOPIC
-@click.option("-p", "--partitions", type=click.IntRange(1), help="How many there shall be; never fewer than now.")
+@click.option("-p", "--partitions", type=click.IntRange(1), help="New partition count; can only be increased.")
 @SETTING
-@click.option("--reset", "resets", multiple=True, metavar="NAME", help="Back to the default; may be repeated.")
+@click.option("--reset", "resets", multiple=True, metavar="NAME", help="Setting to reset to its default; repeatable.")
 @with_client
 def alter(
     client: Client, topic: str, partitions: int | None, changes: tuple[str, ...], resets: tuple[str, ...]
 ) -> None:
-    """Change settings of TOPIC, all of them or none; then add partitions.
+    """Change settings of TOPIC in one step, then add partitions.
 
-    More partitions change which partition a key goes to: records of one key are in order within a partition only.
+    More partitions change the partition of a key; records are ordered only within a partition.
     """
     settings: dict[str, str | None] = {**pairs(changes, "-c"), **dict.fromkeys(resets)}
     if not settings and partitions is None:
@@ -58,24 +62,24 @@ def alter(
 
 @click.command(epilog="Example: braid topic trim clicks -p 0 --before 1000")
 @TOPIC
-@click.option("-p", "--partition", type=click.IntRange(0), help="Only this one; else every partition.")
-@click.option("--before", required=True, metavar="OFFSET|end", help="The first offset that stays; `end`: none stays.")
+@click.option("-p", "--partition", type=click.IntRange(0), help="Partition to trim.  [default: all]")
+@click.option("--before", required=True, metavar="OFFSET|end", help="First offset to keep; `end` deletes all records.")
 @YES
 @with_client
 def trim(client: Client, topic: str, partition: int | None, before: str, *, yes: bool) -> None:
-    """Delete the oldest records of TOPIC. They cannot be had back."""
+    """Delete the oldest records of TOPIC. This cannot be undone."""
     if before != "end" and not before.isdecimal():
         raise click.UsageError(f"--before is an offset or `end`, not {before!r}")
     client.require("trims")
     spans = client.admin.describe_topic(topic).partitions
     chosen = range(len(spans)) if partition is None else [partition]
     if partition is not None and partition >= len(spans):
-        raise click.UsageError(f"{topic} has {plural(len(spans), 'partition')}; there is no {partition}")
+        raise click.UsageError(f"{topic} has {plural(len(spans), 'partition')}; partition {partition} does not exist")
     confirm(f"Delete all records of {topic} before {before}?", yes=yes)
     for number in chosen:
         wanted = spans[number].latest if before == "end" else min(int(before), spans[number].latest)
         earliest = client.admin.trim(topic, number, max(wanted, spans[number].earliest))
-        click.echo(f"{topic}/{number} begins at {earliest}")
+        click.echo(f"{topic}/{number} now starts at {earliest}")
 
 
 @click.command(epilog="Example: braid topic delete clicks --yes")
@@ -83,7 +87,7 @@ def trim(client: Client, topic: str, partition: int | None, before: str, *, yes:
 @YES
 @with_client
 def delete(client: Client, topics: tuple[str, ...], *, yes: bool) -> None:
-    """Delete each TOPIC and all its records. They cannot be had back."""
+    """Delete each TOPIC and all its records. This cannot be undone."""
     client.require("deletes")
     confirm(f"Delete {', '.join(topics)} and all their records?", yes=yes)
     for topic in topics:

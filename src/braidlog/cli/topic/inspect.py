@@ -1,7 +1,4 @@
-"""`braid topic list`, `describe`: what is there.
-
-Knows: how topics look. Refuses to know: how a door tells of them.
-"""
+"""`braid topic list`, `describe`."""
 
 from collections.abc import Sequence
 
@@ -17,7 +14,7 @@ from braidlog.client.blocking import Client
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A row of `braid topic list -o json`. `offsets`: from earliest to latest; compaction may have left fewer records."""
+    """Row of `braid topic list -o json`. `offsets`: from earliest to latest; after compaction there may be fewer records."""
 
     topic: str
     partitions: int
@@ -39,7 +36,7 @@ class SettingRow(msgspec.Struct, frozen=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
-    """What `braid topic describe -o json` says of each topic. `settings` is null through a door that does not tell them."""
+    """Row of `braid topic describe -o json`. `settings` is null if the protocol does not return settings."""
 
     topic: str
     partitions: list[PartitionRow]
@@ -51,7 +48,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 @with_client
 @watched
 def list_(client: Client, output: str) -> None:
-    """Which topics there are, with their partitions and how many offsets they have."""
+    """List topics with their partitions and number of offsets."""
 
     def rows(names: Sequence[str]) -> list[TopicRow]:
         return [
@@ -59,19 +56,19 @@ def list_(client: Client, output: str) -> None:
             for info in client.admin.describe_topics(names)
         ]
 
-    empty = "There are no topics yet.", "braid topic create NAME", "braid demo clicks"
+    empty = "No topics.", "braid topic create NAME", "braid demo clicks"
     head = ["TOPIC", "PARTITIONS", "OFFSETS"]
     print_listing(client.admin.list_topics(), output, rows, head, empty, "braid topic describe")
 
 
 @click.command(epilog="Example: braid topic describe clicks -o json")
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@click.option("--all", "everything", is_flag=True, help="Also settings that have their default.")
+@click.option("--all", "everything", is_flag=True, help="Show default settings, too.")
 @OUTPUT
 @with_client
 @watched
 def describe(client: Client, topics: tuple[str, ...], output: str, *, everything: bool) -> None:
-    """Partitions and offsets of each TOPIC, and its settings where the door tells them."""
+    """Describe partitions and offsets of each TOPIC, and its settings if the protocol returns them."""
     found = [described_topic(client, name, everything=everything) for name in topics]
     if output == "json":
         print_json(found)

@@ -1,7 +1,4 @@
-"""`braid txn`: transactions of Kafka's producers.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid txn`: transactions of Kafka producers."""
 
 import click
 
@@ -13,10 +10,10 @@ _MODULE = "braidlog.cli.txn.transactions"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": (f"{_MODULE}:list_", "Which transactional ids there are, and how they stand."),
-        "describe": (f"{_MODULE}:describe", "Since when one is open, and where it writes."),
-        "producers": (f"{_MODULE}:producers", "Who writes to a topic, and since where a transaction is open."),
-        "abort": (f"{_MODULE}:abort", "End one, and fence its producer."),
+        "list": (f"{_MODULE}:list_", "List transactional ids with their state."),
+        "describe": (f"{_MODULE}:describe", "Describe a transaction."),
+        "producers": (f"{_MODULE}:producers", "List producers of a topic with their open transactions."),
+        "abort": (f"{_MODULE}:abort", "Abort a transaction and fence its producer."),
     },
     epilog="""\b
 Example:
@@ -27,5 +24,8 @@ Example:
 """,
 )
 def txn() -> None:
-    """Transactions: what is open keeps readers with `read_committed` waiting at its first record, until it ends or its
-    timeout is over. A Spark sink's have ids that begin with `braidlog.sink/`."""
+    """List, describe and abort transactions.
+
+    Consumers with `read_committed` wait at the first record of an open transaction until it ends or times out.
+    Transactions of Spark sinks have ids that begin with `braidlog.sink/`.
+    """

@@ -1,7 +1,4 @@
-"""`braid txn list`, `describe`, `producers`, `abort`.
-
-Knows: how transactions look, what must be asked twice. Refuses to know: how one is ended.
-"""
+"""`braid txn list`, `describe`, `producers`, `abort`."""
 
 import click
 from msgspec.structs import astuple
@@ -18,14 +15,14 @@ NAME = click.argument("name", metavar="ID")
 
 
 @click.command("list", epilog="Example: braid txn list --open")
-@click.option("--open", "open_only", is_flag=True, help="Only those that are open.")
+@click.option("--open", "open_only", is_flag=True, help="Only open transactions.")
 @LISTING
 @with_client
 @watched
 def list_(client: Client, output: str, *, open_only: bool) -> None:
-    """The transactional ids of all nodes, and how the last transaction of each stands."""
+    """List the transactional ids of all nodes with the state of their last transaction."""
     found = {each.transactional_id: each for each in client.admin.list_transactions(open_only=open_only)}
-    empty = ("No transaction is open." if open_only else "There are no transactions.",)
+    empty = ("No transaction is open." if open_only else "No transactions.",)
     head = ["TRANSACTIONAL-ID", "STATE", "PRODUCER-ID"]
     print_listing(list(found), output, lambda names: [found[name] for name in names], head, empty, "braid txn describe")
 
@@ -35,7 +32,7 @@ def list_(client: Client, output: str, *, open_only: bool) -> None:
 @OUTPUT
 @with_client
 def describe(client: Client, name: str, output: str) -> None:
-    """The last transaction of the transactional id ID: its state, its producer, since when, and the partitions it writes to."""
+    """Describe the last transaction of the transactional id ID: state, producer, start and partitions."""
     found = client.admin.describe_transaction(name)
     if output == "json":
         print_json(found)
@@ -51,12 +48,14 @@ def describe(client: Client, name: str, output: str) -> None:
 
 @click.command(epilog="Example: braid txn producers orders --open -o json")
 @click.argument("topic")
-@click.option("--open", "open_only", is_flag=True, help="Only those with an open transaction.")
+@click.option("--open", "open_only", is_flag=True, help="Only producers with an open transaction.")
 @OUTPUT
 @with_client
 def producers(client: Client, topic: str, output: str, *, open_only: bool) -> None:
-    """The producers of which partitions of TOPIC remember the last sequence. What has a transaction open keeps readers with
-    `read_committed` waiting at OPEN-SINCE."""
+    """List the producers whose last sequence the partitions of TOPIC remember.
+
+    Consumers with `read_committed` wait at OPEN-SINCE, the first offset of an open transaction.
+    """
     found = [each for each in client.admin.list_producers(topic) if each.open_since is not None or not open_only]
     if output == "json":
         print_json(found)
@@ -81,8 +80,10 @@ def _moment(each: PartitionProducer) -> str | None:
 @YES
 @with_client
 def abort(client: Client, name: str, *, yes: bool) -> None:
-    """Abort what the transactional id ID has open: its records and offsets never were. The producer that has it open is fenced;
-    if it lives it has to start again."""
+    """Abort the open transaction of the transactional id ID, and fence its producer.
+
+    Its records and offsets are discarded. A fenced producer has to be restarted.
+    """
     found = client.admin.describe_transaction(name)
     if found.state != OPEN:
         end(NO, f"{name} has no open transaction, its state is {found.state}")

@@ -1,7 +1,4 @@
-"""`braid user`: users with passwords.
-
-Knows: names of commands. Refuses to know: anything that would have to be imported for it.
-"""
+"""`braid user`: users and tokens."""
 
 import click
 
@@ -13,19 +10,22 @@ _MODULE = "braidlog.cli.user.change"
 @click.group(
     cls=LazyGroup,
     lazy={
-        "list": (f"{_MODULE}:list_", "Which users there are."),
-        "create": (f"{_MODULE}:create", "Make a user, or give one a new password."),
+        "list": (f"{_MODULE}:list_", "List users."),
+        "create": (f"{_MODULE}:create", "Create a user or change a password."),
         "delete": (f"{_MODULE}:delete", "Delete a user."),
-        "token": ("braidlog.cli.user.token:token", "Make a token, and the line for it in a node's settings."),
+        "token": ("braidlog.cli.user.token:token", "Create a token."),
     },
     epilog="""\b
 Example:
-  braid user create ann                                 asks for the password
+  braid user create ann                                 prompts for the password
   openssl rand -hex 24 | tee ann.password | braid user create ann
   braid rule add ann read --topic orders --group 'ann-*'
   braid consume orders --principal ann --token-file ann.password
 """,
 )
 def user() -> None:
-    """Users with passwords, for Kafka's clients: SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. Rules say what each may do
-    (`braid rule`). Tokens, and users of the node's settings, are changed there: `braid user token` makes the line."""
+    """List, create and delete users with passwords, and create tokens.
+
+    Kafka clients authenticate with SASL PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Access rules grant permissions (`braid
+    rule`). Tokens, and users of the node's settings, are changed in the settings; `braid user token` prints the line.
+    """

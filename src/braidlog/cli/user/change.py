@@ -1,7 +1,6 @@
 """`braid user list`, `create`, `delete`.
 
-Knows: where a password may come from. Refuses to know: what becomes of it.
-Invariant: a password is never an argument: other users of a machine can see what was typed.
+A password is never an argument, because other users of a machine can see command lines.
 """
 
 import sys
@@ -23,26 +22,26 @@ USER = click.argument("user")
 @OUTPUT
 @with_client
 def list_(client: Client, output: str) -> None:
-    """All users with passwords, those of the node's settings too: one line for each mechanism."""
-    empty = "There are no users yet.", "braid user create NAME"
+    """List all users with passwords, including those of the node's settings, one line per mechanism."""
+    empty = "No users.", "braid user create NAME"
     print_rows(client.admin.list_users(), output, ["USER", "MECHANISM", "ITERATIONS"], empty)
 
 
 @click.command(epilog="Example: openssl rand -hex 24 | tee ann.password | braid user create ann")
 @USER
 @click.option(
-    "--password-file", type=click.File("rb"), help="Its first line is the password; `-` is the standard input."
+    "--password-file", type=click.File("rb"), help="File with the password in its first line; `-`: standard input."
 )
-@click.option("--replace", is_flag=True, help="If the user is there, give it this password.")
+@click.option("--replace", is_flag=True, help="Change the password of an existing user.")
 @click.option(
-    "--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="Only this one; may be repeated."
+    "--mechanism", "mechanisms", multiple=True, type=click.Choice(MECHANISMS), help="Only this mechanism; repeatable."
 )
 @click.option(
     "--iterations",
     type=click.IntRange(ITERATIONS_MIN, ITERATIONS_MAX),
     default=ITERATIONS_MIN,
     show_default=True,
-    help="How often the password is hashed.",
+    help="Number of hash iterations.",
 )
 @with_client
 def create(
@@ -54,14 +53,14 @@ def create(
     *,
     replace: bool,
 ) -> None:
-    """Make the user USER, or with --replace give it another password.
+    """Create the user USER, or with --replace change its password.
 
-    The password is asked for, or read from the standard input or a file. Only a hash of it is sent. Connections that are open
-    stay as they are.
+    The password is prompted for, or read from standard input or a file. Only a hash of it is sent. Open connections stay
+    authenticated.
     """
     known = client.admin.list_users(user)
     if known and not replace:
-        end(REFUSED, f"user {user!r} is there already; pass --replace to give it another password")
+        end(REFUSED, f"user {user!r} already exists; pass --replace to change its password")
     client.admin.set_password(user, _password(password_file), mechanisms or MECHANISMS, iterations)
     click.echo(f"{'changed the password of' if known else 'created'} {user}")
     hint(f"braid rule add {user} read --topic TOPIC --group '{user}-*'")
@@ -80,7 +79,7 @@ def _password(file: BinaryIO | None) -> str:
 @YES
 @with_client
 def delete(client: Client, user: str, *, yes: bool) -> None:
-    """Delete USER: nobody can sign in with its password any more. Connections that are open stay, and so do rules about it."""
+    """Delete USER and its password; its open connections and access rules are kept."""
     client.require("users")
     confirm(f"Delete user {user}?", yes=yes)
     client.admin.delete_user(user)

@@ -1,4 +1,4 @@
-"""`braid wire decode`: bytes, message by message."""
+"""`braid wire decode`: decodes bytes message by message."""
 
 from typing import Any
 
@@ -29,10 +29,10 @@ _AROUND_BYTES = 8
 Example:
   braid wire decode request.bin --dialect mayfly
   echo 'CA FE 01 04 00000007 00000000' | braid wire decode - -d mayfly
-  braid wire decode talk.log                       what tap or serve wrote with its bytes
-  braid wire decode capture.pcapng --port {CURSUS.port}     the dialect by its port, or by --dialect
+  braid wire decode talk.log                       log of tap or serve, with bytes
+  braid wire decode capture.pcapng --port {CURSUS.port}     protocol by port, or by --dialect
 \b
-Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such file.
+Exit codes: 0 all valid, 1 invalid messages, 2 wrong usage, 3 no such file.
 """
 )
 @click.argument("file", default="-")
@@ -43,12 +43,12 @@ Exit codes: 0 all of it is sound, 1 something is not, 2 wrong usage, 3 no such f
     type=click.Choice(["client", "server"]),
     default="client",
     show_default=True,
-    help="Who sent raw bytes.",
+    help="Sender of raw bytes.",
 )
-@click.option("--form", type=click.Choice(FORMS), default="auto", show_default=True, help="What FILE is.")
-@click.option("--port", type=click.IntRange(1, 65535), help="The server's port, in a capture.")
-@click.option("--hex", "with_bytes", is_flag=True, help="With the bytes of each message.")
-@click.option("--pcapng", "capture", metavar="FILE", help="Also write what was read as a capture for Wireshark.")
+@click.option("--form", type=click.Choice(FORMS), default="auto", show_default=True, help="Format of FILE.")
+@click.option("--port", type=click.IntRange(1, 65535), help="Server port in a capture.")
+@click.option("--hex", "with_bytes", is_flag=True, help="Include the bytes of each message.")
+@click.option("--pcapng", "capture", metavar="FILE", help="Also write the messages as a capture for Wireshark.")
 @LINES
 def decode(  # noqa: PLR0913 - one parameter an option
     *,
@@ -61,10 +61,10 @@ def decode(  # noqa: PLR0913 - one parameter an option
     capture: str | None,
     output: str,
 ) -> None:
-    """Take FILE (`-` is standard input) apart: raw bytes, hex text, a wire log, or a capture (pcapng, pcap).
+    """Decode FILE (`-` is standard input): raw bytes, hex text, a wire log, or a capture (pcapng, pcap).
 
-    Prints each message field by field, without secrets. Where bytes are wrong it points at the first of them and says what was
-    expected there.
+    Prints each message field by field, without secrets. For invalid bytes it marks the first one and prints what was
+    expected.
     """
     is_sound = True
     captured: list[Decoded] = []

@@ -1,4 +1,4 @@
-"""`braid wire dissector`: what teaches Wireshark the dialects."""
+"""`braid wire dissector`: prints a Wireshark dissector."""
 
 import click
 
@@ -18,12 +18,17 @@ Example:
 """
 )
 @click.option(
-    "-d", "--dialect", "dialects", multiple=True, type=click.Choice(sorted(SPECS)), help="Only this; may be repeated."
+    "-d",
+    "--dialect",
+    "dialects",
+    multiple=True,
+    type=click.Choice(sorted(SPECS)),
+    help="Only this protocol; repeatable.",
 )
 def dissector(*, dialects: tuple[str, ...]) -> None:
     """Print a Lua dissector for Wireshark and tshark: cursus, flux, mayfly, mlog, rustlog, peer, on their usual ports.
 
-    It is generated from the same tables that the server reads messages by. Nodes speak peer to each other.
-    For kafka, Wireshark has its own.
+    The dissector is generated from the server's message tables. Nodes speak peer to each other. Wireshark has its own
+    dissector for kafka.
     """
     click.echo(lua(dialects or None), nl=False)

@@ -1,4 +1,4 @@
-"""`braid wire fuzz`: a server that is told nonsense must stay well."""
+"""`braid wire fuzz`: sends damaged requests to a server and checks its health."""
 
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,35 @@ from braidlog.wire.mayfly import DIALECT as MAYFLY
     epilog=f"""\b
 Example:
   braid wire fuzz --server {MAYFLY.local_url} --runs 10000 --seed 1 --pid $(pidof -s braid)
-  braid wire fuzz --server :{CURSUS.port} --dialect cursus --out failing.wire && echo well
-  braid wire send failing.wire --server :{CURSUS.port}        the run that failed, once more
+  braid wire fuzz --server :{CURSUS.port} --dialect cursus --out failing.wire && echo healthy
+  braid wire send failing.wire --server :{CURSUS.port}        repeat the failed run
 \b
-Exit codes: 0 it stays well, 1 it does not, 2 wrong usage, 3 no server.
+Exit codes: 0 healthy, 1 failed, 2 wrong usage, 3 no server.
 """
 )
 @SERVER
 @DIALECT
 @click.option(
-    "--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="How many damaged conversations."
+    "--runs", type=click.IntRange(min=1), default=1000, show_default=True, help="Number of damaged conversations."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same runs.")
-@click.option("--first-run", type=click.IntRange(min=0), default=0, show_default=True, help="Begin with this one.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+@click.option("--first-run", type=click.IntRange(min=0), default=0, show_default=True, help="Number of the first run.")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0.001), default=10.0, show_default=True, help="Seconds for a valid answer."
+    "--timeout",
+    type=click.FloatRange(min=0.001),
+    default=10.0,
+    show_default=True,
+    help="Seconds to wait for a valid answer.",
 )
-@click.option("--pid", type=click.IntRange(min=1), help="The server's process, on this machine: watch its memory.")
-@click.option("--memory-mb", type=click.IntRange(min=1), default=256, show_default=True, help="How much it may grow.")
-@click.option("--out", metavar="FILE", help="Where a run that fails is written.  [default: printed]")
+@click.option("--pid", type=click.IntRange(min=1), help="Local server process whose memory is watched.")
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Maximum memory growth of the process.",
+)
+@click.option("--out", metavar="FILE", help="File for a failed run.  [default: standard output]")
 @TEXT_OR_JSON
 def fuzz(
     *,
@@ -51,10 +61,10 @@ def fuzz(
     output: str,
     **how: Any,  # noqa: ANN401 - the other fields of FuzzSettings
 ) -> None:
-    """Send conversations with one damaged request each; see that the server answers or closes, and stays well.
+    """Send conversations with one damaged request each, and check that the server answers or closes the connection.
 
-    After each run a fresh connection must get a right answer. A run that fails is printed as annotated hex, for
-    `braid wire send`. Use a server whose data you can lose: a damaged request may still be a valid one.
+    After each run a new connection must get a correct answer. A failed run is printed as annotated hex for `braid wire
+    send`. Use a server whose data you can lose: a damaged request may still be valid.
     """
     scheme, address = server
     spoken = dialect_of(dialect, scheme)
@@ -86,7 +96,7 @@ def _print(report: Report, settings: FuzzSettings, script: str | None) -> None:
         f"{report.silent} silent; memory {grown}"
     )
     if report.failure is None:
-        click.echo(paint("it stays well", "green"))
+        click.echo(paint("healthy", "green"))
         return
     click.echo(f"{paint('FAILED', 'red')} in run {report.failure.run.number}: {report.failure.why}")
     if script is not None:

@@ -1,7 +1,4 @@
-"""What the commands of `braid wire` share: addresses, dialects, files.
-
-Knows: how they are spelled. Refuses to know: what is done with them.
-"""
+"""Options that the commands of `braid wire` share: addresses, dialects, files."""
 
 import sys
 from pathlib import Path
@@ -38,12 +35,14 @@ class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # 
 
 
 ADDRESS: Final = AddressType()
-SERVER = click.option("--server", required=True, type=ADDRESS, metavar="HOST:PORT", help="Also dialect://host:port.")
-DIALECT = click.option("-d", "--dialect", type=DIALECTS, help="What is spoken.")
+SERVER = click.option(
+    "--server", required=True, type=ADDRESS, metavar="HOST:PORT", help="Server address, or dialect://host:port."
+)
+DIALECT = click.option("-d", "--dialect", type=DIALECTS, help="Protocol.")
 
 
 def dialect_of(dialect: str | None, scheme: str | None) -> str:
-    """The dialect that the option or the address names."""
+    """Return the dialect of the option or the address."""
     found = dialect or scheme
     if found is None:
         raise click.UsageError("unknown protocol: pass --dialect, or --server dialect://host:port")
@@ -58,7 +57,7 @@ def check_split(split: str) -> None:
 
 
 def read_bytes(file: str) -> bytes:
-    """All of a file, or of standard input."""
+    """Read a file, or standard input."""
     try:
         data = sys.stdin.buffer.read(FILE_BYTES_MAX + 1) if file == "-" else Path(file).read_bytes()
     except OSError as error:
@@ -72,4 +71,4 @@ def read_text(file: str) -> str:
     try:
         return read_bytes(file).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BrokerError(Reason.INVALID_SETTING, f"{file} is not text: byte {error.start} is no UTF-8") from error
+        raise BrokerError(Reason.INVALID_SETTING, f"{file} is not text: invalid UTF-8 at byte {error.start}") from error

@@ -1,4 +1,4 @@
-"""`braid wire send`: annotated hex to a server, and what came back."""
+"""`braid wire send`: sends annotated hex to a server and compares the answers."""
 
 from typing import Any
 
@@ -24,11 +24,11 @@ from braidlog.wire.mayfly import DIALECT as MAYFLY
     epilog=f"""\b
 Example, a file that is also a test (mayfly):
   > CA FE 01 04 u32 7 u32 0                 # PING, request 7
-  < CA FE 01 01 u32 7 ?? ?? ?? ??           # OK, whatever its length
+  < CA FE 01 01 u32 7 ?? ?? ?? ??           # OK, any length
 \b
   braid wire send ping.wire --server :{MAYFLY.port}
   braid wire send --example cursus --server :{CURSUS.port}
-  braid wire send talk.log --server :{CURSUS.port}   what `braid wire tap --hex` or `braid serve --wire-log` wrote
+  braid wire send talk.log --server :{CURSUS.port}   log of `braid wire tap --hex` or `braid serve --wire-log`
 \b
 Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such file.
 """
@@ -37,10 +37,10 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
 @SERVER
 @DIALECT
 @click.option(
-    "--example", "example_of", metavar="DIALECT", help="A conversation that comes with braidlog, instead of FILE."
+    "--example", "example_of", metavar="DIALECT", help="Send an example conversation of braidlog instead of FILE."
 )
 @click.option(
-    "--case", "cases", multiple=True, metavar="NAME", help="Only this case (or connection of a log); may be repeated."
+    "--case", "cases", multiple=True, metavar="NAME", help="Only this case, or connection of a log; repeatable."
 )
 @click.option(
     "--timeout", type=click.FloatRange(min=0.001), default=5.0, show_default=True, help="Seconds to wait for an answer."
@@ -50,16 +50,16 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
     type=click.Choice(["auto", "bytes", "messages"]),
     default="auto",
     show_default=True,
-    help="`messages`: but for times, ports and ids. `auto`: messages for a log, bytes for all else.",
+    help="`messages`: ignore times, ports and ids. `auto`: messages for a log, else bytes.",
 )
-@click.option("--split", default="", metavar="N|random", help="Send in pieces of N bytes, or of any size.")
-@click.option("--let", "given", multiple=True, metavar="NAME=TEXT", help="What $NAME stands for; may be repeated.")
+@click.option("--split", default="", metavar="N|random", help="Send in pieces of N bytes, or of random size.")
+@click.option("--let", "given", multiple=True, metavar="NAME=TEXT", help="Value of $NAME; repeatable.")
 @click.option(
     "--secret-file",
     type=click.Path(exists=True, dir_okay=False),
-    help="Its first line is what stands where a log shows **.",
+    help="File whose first line replaces ** in a log.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the bytes in hex, send nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the bytes in hex without sending them.")
 @TEXT_OR_JSON
 def send(  # noqa: PLR0913 - one parameter an option
     *,
@@ -76,10 +76,10 @@ def send(  # noqa: PLR0913 - one parameter an option
     dry_run: bool,
     output: str,
 ) -> None:
-    """Send the bytes of FILE (`-` is standard input) and compare the answers with those it expects.
+    """Send the bytes of FILE (`-` is standard input) and compare the answers with the expected answers.
 
-    FILE is annotated hex: lines with > are sent, lines with < are expected. Each case (== name) has a connection of its own. If
-    nothing is expected, what comes is printed, ready to be put into the file.
+    FILE is annotated hex: lines with > are sent, lines with < are expected. Each case (== name) has its own connection. If
+    FILE expects no answers, the received bytes are printed in a form that can be added to FILE.
     """
     found = _cases(file, example_of, cases)
     secret = read_token(secret_file)
@@ -126,7 +126,7 @@ def _cases(file: str | None, example_of: str | None, names: tuple[str, ...]) -> 
         cases = [case for case in cases if case.name in names]
     if not cases or not any(isinstance(step, Send) for case in cases for step in case.steps):
         raise click.UsageError(
-            "there is nothing to send: a wire log needs the bytes of its messages (--hex, --wire-hex)"
+            "nothing to send: record the wire log with the bytes of its messages (--hex, --wire-hex)"
         )
     return cases
 
@@ -176,7 +176,7 @@ def _print(case: Case, outcome: Outcome, file: str) -> None:
     for seen in outcome.messages:
         click.echo(f"# {sentence(seen)}")
     click.echo(
-        f"# {sum(map(len, outcome.answers))} bytes came{', then the connection was closed' if outcome.closed else ''}"
+        f"# {sum(map(len, outcome.answers))} bytes received{', then the server closed the connection' if outcome.closed else ''}"
     )
 
 

@@ -1,4 +1,4 @@
-"""`braid wire tap`: a proxy that tells what passes."""
+"""`braid wire tap`: a proxy that logs messages."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from braidlog.wire.cursus import DIALECT as CURSUS
 Example:
   braid wire tap --listen :7000 --to :{CURSUS.port} --dialect cursus
   braid wire tap --listen :7000 --to kafka://broker --format json --hex > talk.json
-  braid wire tap --listen :7000 --to mlog://127.0.0.1 --split random --delay 20      a poor network
+  braid wire tap --listen :7000 --to mlog://127.0.0.1 --split random --delay 20      a slow network
   braid wire tap --listen :7000 --to flux://127.0.0.1 --pcapng talk.pcapng            for Wireshark
 """
 )
@@ -30,25 +30,28 @@ Example:
     required=True,
     type=ADDRESS,
     metavar="[HOST]:PORT",
-    help="Where clients connect; port 0 is any free one.",
+    help="Address for clients; port 0: any free port.",
 )
-@click.option("--to", required=True, type=ADDRESS, metavar="HOST:PORT", help="The server. Also dialect://host:port.")
+@click.option("--to", required=True, type=ADDRESS, metavar="HOST:PORT", help="Server address, or dialect://host:port.")
 @DIALECT
+@click.option("--log", "path", default="-", show_default=True, metavar="FILE", help="Log file; `-` is standard output.")
 @click.option(
-    "--log", "path", default="-", show_default=True, metavar="FILE", help="Where to write; `-` is standard output."
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format of the log.",
 )
 @click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Of the log."
-)
-@click.option(
-    "--hex", "with_bytes", is_flag=True, help="With the bytes of each message: then `braid wire send` takes the log."
+    "--hex", "with_bytes", is_flag=True, help="Include the bytes of each message, as `braid wire send` needs them."
 )
 @click.option("--pcapng", default="", metavar="FILE", help="Also write a capture for Wireshark.")
-@click.option("--split", default="", metavar="N|random", help="Pass bytes on in pieces of N, or of any size.")
+@click.option("--split", default="", metavar="N|random", help="Forward bytes in pieces of N bytes, or of random size.")
 @click.option(
-    "--delay", "delay_ms", type=click.IntRange(min=0, max=60_000), default=0, metavar="MS", help="Hold each piece back."
+    "--delay", "delay_ms", type=click.IntRange(min=0, max=60_000), default=0, metavar="MS", help="Delay of each piece."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of `--split random`.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Random seed of `--split random`.")
 def tap(  # noqa: PLR0913 - one parameter an option
     *,
     listen: tuple[str | None, Address],
@@ -62,9 +65,9 @@ def tap(  # noqa: PLR0913 - one parameter an option
     delay_ms: int,
     seed: int,
 ) -> None:
-    """Stand between clients and a server; log every message of both, without secrets, until SIGTERM or SIGINT.
+    """Proxy connections between clients and a server, and log every message without secrets, until SIGTERM or SIGINT.
 
-    Neither side is read from faster than the other takes it. TLS passes through, and cannot be read.
+    Backpressure is kept in both directions. TLS is forwarded, but cannot be decoded.
     """
     check_split(split)
     settings = TapSettings(dialect_of(dialect, to[0] or listen[0]), listen[1], to[1], split, delay_ms, seed)

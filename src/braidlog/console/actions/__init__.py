@@ -1,9 +1,7 @@
-"""Actions: asked for, confirmed, done, and told to the node's log.
+"""Actions that change the node: planned, confirmed by the user, executed, and logged by the node.
 
-Knows: the table of actions, and that each is done only after a yes to the very words that say what it does. Refuses to know: who
-may: an action is asked of the node in the name of who has signed in, and refused there (`broker/access`).
-Invariants: what is done is what was confirmed: if the plan has other words by then, it is asked again. Every action that was
-confirmed has a line in the log, whether it was done or refused.
+The node authorizes each action for the signed-in user (`broker/access`). An action runs only if its plan still has the
+confirmed wording; otherwise the user confirms again. Every confirmed action is logged, whether it succeeds or fails.
 """
 
 import hmac
@@ -36,7 +34,7 @@ ROWS_MAX: Final = 100
 
 
 class Actions:
-    """One for this process."""
+    """The actions of this process."""
 
     def __init__(self, node: Node, clients: ClientsOf, guard: Guard, renderer: Renderer) -> None:
         self._node = node
@@ -45,11 +43,11 @@ class Actions:
         self._renderer = renderer
 
     async def act(self, request: Request) -> Response:
-        """Say what would be done; done it is when the same form comes again with the seal of those words."""
+        """Show the plan; execute it when the same form returns with the seal of the plan's wording."""
         name = request.path_params["action"]
         planner = ACTIONS.get(name)
         if planner is None:
-            return self._said(f"there is no action {name[:40]!r}", 404)
+            return self._said(f"unknown action {name[:40]!r}", 404)
         fields = await fields_of(request)
         try:
             plan = await planner(fields, self._clients(request.scope["principal"]))
@@ -59,7 +57,7 @@ class Actions:
                 return self._renderer.fragment("confirm.html", plan=plan, seal=seal, rows=plan.rows[:ROWS_MAX])
             return await self._carry_out(request, plan)
         except (FormError, ClientError, NodeError, RegistryError, TimeoutError) as error:
-            return self._said(str(error) or "it took too long")
+            return self._said(str(error) or "timed out")
 
     async def _carry_out(self, request: Request, plan: Plan) -> Response:
         who, address = request.scope["principal"], address_of(request)
@@ -74,5 +72,5 @@ class Actions:
         return response
 
     def _said(self, text: str, status: int = 200) -> Response:
-        """Told where the question would have been: htmx shows answers that are not errors of HTTP."""
+        """Show a message in place of the confirmation; htmx ignores responses with an error status."""
         return self._renderer.fragment("acted.html", status, ok=False, text=f"{text[:1].upper()}{text[1:]}", then="")

@@ -1,7 +1,4 @@
-"""Users, rules, quotas; transactions.
-
-Knows: what each takes. Refuses to know: who may; passwords, beyond handing them to the client, which sends a hash.
-"""
+"""Actions on users, rules, quotas and transactions. Only a hash of a password is sent to the node."""
 
 from functools import partial
 
@@ -23,41 +20,43 @@ PLACE = "/access"
 async def set_password(fields: Fields, clients: Clients) -> Plan:
     user, password = text_of(fields, "user"), fields.get("password", "")
     if len(password) < PASSWORD_CHARS_MIN:
-        raise FormError(f"a password has {PASSWORD_CHARS_MIN} characters or more")
+        raise FormError(f"a password needs at least {PASSWORD_CHARS_MIN} characters")
     is_there = bool(await clients.admin.list_users(user))
     words = (
-        f"Give user {user} another password; connections that are open stay." if is_there else f"Create user {user}."
+        f"Change the password of user {user}. Open connections stay authenticated."
+        if is_there
+        else f"Create user {user}."
     )
     run = partial(clients.admin.set_password, user, password)
-    return Plan(words, run, f"User {user} can sign in with it.", PLACE, is_harmful=is_there)
+    return Plan(words, run, f"Password of user {user} set.", PLACE, is_harmful=is_there)
 
 
 async def delete_user(fields: Fields, clients: Clients) -> Plan:
     user = text_of(fields, "user")
-    words = f"Delete user {user}: nobody can sign in with its password any more. Rules about it stay."
-    return Plan(words, partial(clients.admin.delete_user, user), f"User {user} is deleted.", PLACE, is_harmful=True)
+    words = f"Delete user {user} and its password. Its access rules are kept."
+    return Plan(words, partial(clients.admin.delete_user, user), f"User {user} deleted.", PLACE, is_harmful=True)
 
 
 def _rule(fields: Fields) -> AccessRule:
     principal, name = text_of(fields, "principal"), fields.get("name", "").strip()
     resource, operation = text_of(fields, "resource"), text_of(fields, "operation")
     if resource not in RESOURCES or operation not in OPERATIONS:
-        raise FormError(f"a rule is about one of {', '.join(RESOURCES)}, and one of {', '.join(OPERATIONS)}")
+        raise FormError(f"invalid rule: resources are {', '.join(RESOURCES)}; operations are {', '.join(OPERATIONS)}")
     if resource != "cluster" and not name:
-        raise FormError("name is missing: a name, a prefix that ends with *, or *")
+        raise FormError("missing name: enter a name, a prefix that ends with *, or *")
     return AccessRule(principal, resource, name, operation, "deny" in fields)
 
 
 def shown_rule(rule: AccessRule) -> str:
     may = "may not" if rule.deny else "may"
     what = "the cluster" if rule.resource == "cluster" else f"{rule.resource.replace('_', ' ')} {rule.name}"
-    return f"{'everybody' if rule.principal == '*' else rule.principal} {may} {rule.operation} {what}"
+    return f"{'every principal' if rule.principal == '*' else rule.principal} {may} {rule.operation} {what}"
 
 
 async def add_rule(fields: Fields, clients: Clients) -> Plan:
     rule = _rule(fields)
     run = partial(clients.admin.add_rule, rule)
-    return Plan(f"Add a rule: {shown_rule(rule)}.", run, "The rule holds.", PLACE, is_harmful=rule.deny)
+    return Plan(f"Add a rule: {shown_rule(rule)}.", run, "Rule added.", PLACE, is_harmful=rule.deny)
 
 
 async def delete_rule(fields: Fields, clients: Clients) -> Plan:
@@ -65,15 +64,15 @@ async def delete_rule(fields: Fields, clients: Clients) -> Plan:
 
     async def run() -> None:
         if not await clients.admin.delete_rule(rule):
-            raise FormError("the rule is not there, or stands in the node's settings and is changed there")
+            raise FormError("rule not found, or it comes from the node's settings; change it there")
 
-    return Plan(f"Take back the rule that {shown_rule(rule)}.", run, "The rule is gone.", PLACE, is_harmful=True)
+    return Plan(f"Delete the rule: {shown_rule(rule)}.", run, "Rule deleted.", PLACE, is_harmful=True)
 
 
 def _whose(fields: Fields) -> tuple[str | None, str | None, str | None]:
     user, client_id, address = (fields.get(name, "").strip() or None for name in ("user", "client_id", "address"))
     if not (user or client_id or address):
-        raise FormError("name somebody: a user, a client id, or an address")
+        raise FormError("missing target: enter a user, a client id or an address")
     return user, client_id, address
 
 
@@ -87,17 +86,17 @@ async def set_quota(fields: Fields, clients: Clients) -> Plan:
     names = ("append_bytes_per_second", "fetch_bytes_per_second", "request_percent", "connections_per_second")
     rates = {name: value for name in names if (value := integer(fields, name, 1)) is not None}
     if not rates:
-        raise FormError("set one rate at least")
+        raise FormError("enter at least one rate")
     quota = msgspec.convert({**dict(zip(("user", "client_id", "address"), whose, strict=True)), **rates}, Quota)
     rows = [(name.replace("_", " "), value) for name, value in rates.items()]
     run = partial(clients.admin.set_quota, quota)
-    return Plan(f"Limit {_named(whose)}.", run, "The quota holds.", PLACE, ("rate", "at most"), rows)
+    return Plan(f"Set the quota of {_named(whose)}.", run, "Quota set.", PLACE, ("rate", "limit"), rows)
 
 
 async def remove_quota(fields: Fields, clients: Clients) -> Plan:
     whose = _whose(fields)
-    words = f"Take back every rate that was set for {_named(whose)}; those of the node's settings hold again."
-    return Plan(words, partial(clients.admin.remove_quota, *whose), "The quota is gone.", PLACE)
+    words = f"Remove the quota of {_named(whose)}. The quota of the node's settings applies again."
+    return Plan(words, partial(clients.admin.remove_quota, *whose), "Quota removed.", PLACE)
 
 
 async def abort_transaction(fields: Fields, clients: Clients) -> Plan:
@@ -106,10 +105,10 @@ async def abort_transaction(fields: Fields, clients: Clients) -> Plan:
     if found.state != OPEN:
         raise FormError(f"{name} has no open transaction, its state is {found.state}")
     return Plan(
-        f"Abort the transaction of {name} in {plural(len(found.partitions), 'partition')}: its records and offsets never were. "
-        f"Producer {found.producer_id} is fenced; if it lives it has to start again.",
+        f"Abort the transaction of {name} in {plural(len(found.partitions), 'partition')} and discard its records and offsets. "
+        f"Producer {found.producer_id} is fenced and has to be restarted.",
         partial(clients.admin.abort_transaction, found),
-        f"The transaction of {name} is aborted.",
+        f"Transaction of {name} aborted.",
         head=("topic", "partition"),
         rows=[(each.topic, each.partition) for each in found.partitions],
         is_harmful=True,

@@ -1,7 +1,7 @@
-"""Groups: reset offsets, delete.
+"""Actions on groups: reset offsets, delete.
 
-Knows: the places a group can be sent to. Refuses to know: who may, how a commit is made.
-Invariants: while a group has members nothing is changed: they would commit over it. An offset is always one that a partition has.
+Offsets do not change while a group has members, because they would overwrite the reset. A new offset is always within
+its partition.
 """
 
 from functools import partial
@@ -16,11 +16,11 @@ from braidlog.model.reporting.node_report import lag_of
 from braidlog.model.time_parsing import FORMS, parse_time
 
 WORDS = {
-    "earliest": "the beginning",
-    "latest": "the end",
-    "offset": "an offset",
-    "time": "a time",
-    "shift": "some records on",
+    "earliest": "earliest",
+    "latest": "latest",
+    "offset": "offset",
+    "time": "time",
+    "shift": "shift by",
 }
 
 
@@ -28,9 +28,9 @@ async def reset(fields: Fields, clients: Clients) -> Plan:
     group, topic, kind = text_of(fields, "group"), text_of(fields, "topic"), text_of(fields, "to")
     only = integer(fields, "partition", 0)
     if kind not in WORDS:
-        raise FormError(f"a group is sent to one of {', '.join(WORDS)}")
+        raise FormError(f"the target is one of {', '.join(WORDS)}")
     if (await clients.admin.describe_group(group)).members:
-        raise FormError(f"group {group} has members, who would commit over it: stop them first")
+        raise FormError(f"group {group} has members, which would overwrite the reset: stop them first")
     commits = await clients.admin.group_offsets(group)
     rows, wanted = [], {}
     for number, span in enumerate((await clients.admin.describe_topic(topic)).partitions):
@@ -40,13 +40,13 @@ async def reset(fields: Fields, clients: Clients) -> Plan:
             lag = lag_of(was, span.earliest, span.latest)
             rows.append((number, UNKNOWN if was is None else was, wanted[number], lag, span.latest - wanted[number]))
     if not rows:
-        raise FormError(f"{topic} has no partition {only}")
+        raise FormError(f"unknown partition {only} of topic {topic}")
     return Plan(
-        f"Let group {group} go on elsewhere in {plural(len(rows), 'partition')} of topic {topic}. It will read again, or pass "
-        "over, what lies between.",
+        f"Reset the offsets of group {group} in {plural(len(rows), 'partition')} of topic {topic}. The group will repeat or "
+        "skip the records between the old and the new offsets.",
         partial(clients.admin.reset_group, group, topic, wanted),
-        f"Group {group} goes on there.",
-        head=("partition", "committed", "goes to", "lag now", "lag then"),
+        f"Offsets of group {group} reset.",
+        head=("partition", "committed", "new offset", "current lag", "new lag"),
         rows=rows,
     )
 
@@ -60,7 +60,7 @@ async def _target(fields: Fields, clients: Clients, place: tuple[str, int], span
         wanted = integer({"offset": text_of(fields, "at")}, "offset", 0) or 0
     elif kind == "shift":
         if not text.removeprefix("-").isdecimal() or len(text) > 15:
-            raise FormError("a shift is a number of records, below 0 to go back")
+            raise FormError("a shift is a number of records; negative moves back")
         wanted = (span.earliest if was is None else was) + int(text)
     elif kind == "time":
         try:
@@ -76,9 +76,9 @@ async def delete(fields: Fields, clients: Clients) -> Plan:
     group = text_of(fields, "group")
     commits = await clients.admin.group_offsets(group)
     return Plan(
-        f"Delete group {group} and its {plural(len(commits), 'committed offset')}. Whoever reads with it again begins anew.",
+        f"Delete group {group} and its {plural(len(commits), 'committed offset')}. Consumers lose their position.",
         partial(clients.admin.delete_group, group),
-        f"Group {group} is deleted.",
+        f"Group {group} deleted.",
         "/groups",
         is_harmful=True,
     )

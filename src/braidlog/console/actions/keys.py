@@ -1,7 +1,4 @@
-"""Keys: add, edit, expire, delete.
-
-Knows: what a value looks like in a form. Refuses to know: who may.
-"""
+"""Actions on keys: add, edit, expire, delete."""
 
 from functools import partial
 
@@ -13,13 +10,13 @@ KINDS = ("string", "hash", "list")
 
 
 def _key(fields: Fields) -> bytes:
-    """As text, or from a page that has it: as hexadecimal digits."""
+    """Read a key as text, or as hexadecimal digits from a page of the key."""
     try:
         key = bytes.fromhex(fields["hex"]) if fields.get("hex") else raw_bytes(fields, "key")
     except ValueError:
-        raise FormError("this is no key") from None
+        raise FormError("invalid key") from None
     if not key:
-        raise FormError("key is missing")
+        raise FormError("missing key")
     return key
 
 
@@ -28,11 +25,11 @@ def _shown(key: bytes) -> str:
 
 
 async def put(fields: Fields, clients: Clients) -> Plan:
-    """A string, a field of a hash, or an item at the end of a list."""
+    """Set a string or a field of a hash, or append an item to a list."""
     key, value, kind = _key(fields), raw_bytes(fields, "value"), fields.get("kind", "string")
     ttl, field, store = integer(fields, "ttl", 1) or 0, fields.get("field", ""), clients.store
     if kind not in KINDS:
-        raise FormError(f"a key is one of {', '.join(KINDS)}")
+        raise FormError(f"the kind is one of {', '.join(KINDS)}")
     is_there, size = await store.exists(key), plural(len(value), "byte")
     if kind == "hash":
         words = f"Set field {field or '(empty)'} of hash {_shown(key)} to {size}."
@@ -53,7 +50,7 @@ async def put(fields: Fields, clients: Clients) -> Plan:
 
     if ttl:
         words += f" It expires in {plural(ttl, 'second')}."
-    return Plan(words, run, f"Key {_shown(key)} is stored.", _page(key), is_harmful=is_there and kind == "string")
+    return Plan(words, run, f"Key {_shown(key)} saved.", _page(key), is_harmful=is_there and kind == "string")
 
 
 def _page(key: bytes) -> str:
@@ -62,11 +59,15 @@ def _page(key: bytes) -> str:
 
 async def expire(fields: Fields, clients: Clients) -> Plan:
     key, ttl = _key(fields), integer(fields, "ttl", 1) or 0
-    words = f"Let key {_shown(key)} expire in {plural(ttl, 'second')}." if ttl else f"Keep key {_shown(key)} for ever."
+    words = (
+        f"Let key {_shown(key)} expire in {plural(ttl, 'second')}."
+        if ttl
+        else f"Remove the expiry of key {_shown(key)}."
+    )
 
     async def run() -> None:
         if not await clients.store.expire(key, ttl):
-            raise FormError("this key is not there any more")
+            raise FormError("key not found")
 
     return Plan(words, run, "Done.", _page(key), is_harmful=ttl > 0)
 
@@ -74,7 +75,7 @@ async def expire(fields: Fields, clients: Clients) -> Plan:
 async def delete(fields: Fields, clients: Clients) -> Plan:
     key = _key(fields)
     run = partial(clients.store.delete, key)
-    return Plan(f"Delete key {_shown(key)}, for good.", run, f"Key {_shown(key)} is deleted.", "/keys", is_harmful=True)
+    return Plan(f"Delete key {_shown(key)} permanently.", run, f"Key {_shown(key)} deleted.", "/keys", is_harmful=True)
 
 
 ACTIONS: dict[str, Planner] = {"key-put": put, "key-expire": expire, "key-delete": delete}

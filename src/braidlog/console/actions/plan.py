@@ -1,7 +1,4 @@
-"""What an action is: a plan in words, which somebody says yes to, and then the deed.
-
-Knows: the shape of a plan. Refuses to know: HTTP, any action.
-"""
+"""The plan of an action: a description that the user confirms, and the function that executes it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
@@ -11,7 +8,7 @@ from braidlog.console.listener_clients import Clients
 
 
 class Plan(NamedTuple):
-    """`words`: what will happen, by name. `done`: what is said when it has. `then`: the page to go on to; empty: this one."""
+    """`words`: description of the change. `done`: message afterwards. `then`: the next page; empty: the same page."""
 
     words: str
     run: Callable[[], Awaitable[object]]
@@ -19,14 +16,13 @@ class Plan(NamedTuple):
     then: str = ""
     head: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
-    """A table beside the words: what changes where, as far as it is known now. What moves by itself stands here, and not in the
-    words, which are said yes to."""
+    """Table with details, as far as they are known. Values that change on their own belong here, not in the confirmed words."""
     is_harmful: bool = False
-    """Whether something is lost by it."""
+    """Whether the action loses data."""
 
 
 Planner = Callable[[Fields, Clients], Awaitable[Plan]]
-"""plan(the form's fields, the clients of who asks) → what would be done. It changes nothing."""
+"""plan(form fields, clients of the user) → plan. Changes nothing."""
 
 
 def plural(count: int, word: str) -> str:

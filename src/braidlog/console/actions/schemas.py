@@ -1,7 +1,4 @@
-"""Schemas: register a version.
-
-Knows: what a schema looks like in a form. Refuses to know: who may, what fits what.
-"""
+"""Action on schemas: register a version."""
 
 from functools import partial
 from urllib.parse import quote
@@ -21,25 +18,25 @@ async def register(fields: Fields, clients: Clients) -> Plan:
     wanted = Wanted(text, kind, _references(fields.get("references", "")))
     change, versions = await clients.schemas.look(subject, wanted)
     if not change.entries:
-        raise FormError(f"{subject} has this schema already, with id {change.answer['id']}")
-    of = f"which has {plural(versions, 'version')}" if versions else "which is new"
+        raise FormError(f"subject {subject} already has this schema: id={change.answer['id']}")
+    of = f"which has {plural(versions, 'version')}" if versions else "a new subject"
     return Plan(
         f"Register a schema ({kind}, {plural(len(text), 'character')}) for subject {subject}, {of}.",
         partial(clients.schemas.register, subject, wanted),
-        f"A schema of subject {subject} is registered.",
+        f"Schema of subject {subject} registered.",
         f"/schemas/{quote(subject)}",
     )
 
 
 def _references(text: str) -> list[Reference] | None:
-    """`name subject version` on each line."""
+    """Parse lines of `name subject version`."""
     found = []
     for line in filter(str.strip, text.splitlines()):
         match line.split():
             case [name, subject, version] if version.isascii() and version.isdecimal() and len(version) < 10:
                 found.append(Reference(name, subject, int(version)))
             case _:
-                raise FormError(f"a reference is written name subject version, not {line[:60]!r}")
+                raise FormError(f"a reference has the form: name subject version, not {line[:60]!r}")
     return found or None
 
 

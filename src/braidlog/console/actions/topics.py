@@ -1,7 +1,4 @@
-"""Topics: create, settings, partitions, trim, delete.
-
-Knows: what each takes, and what it does to a topic. Refuses to know: who may.
-"""
+"""Actions on topics: create, settings, partitions, trim, delete."""
 
 import asyncio
 import contextlib
@@ -18,7 +15,7 @@ from braidlog.model.errors import BrokerError
 from braidlog.model.names import check_topic_name
 
 SPANS_SECONDS_MAX: Final = 2.0
-"""How long a plan waits for figures that it can do without."""
+"""How long a plan waits for optional details."""
 
 
 async def create(fields: Fields, clients: Clients) -> Plan:
@@ -32,7 +29,7 @@ async def create(fields: Fields, clients: Clients) -> Plan:
     return Plan(
         f"Create topic {name} with {plural(count, 'partition')}.",
         partial(clients.admin.create_topic, name, count, settings),
-        f"Topic {name} is created.",
+        f"Topic {name} created.",
         f"/topics/{quote(name)}",
         ("setting", "value") if rows else (),
         rows,
@@ -44,12 +41,12 @@ async def change_setting(fields: Fields, clients: Clients) -> Plan:
     value = None if "reset" in fields else fields.get("value", "").strip()
     now = next((each for each in await clients.admin.topic_settings(topic) if each.name == name), None)
     if now is None:
-        raise FormError(f"a topic has no setting {name[:60]!r}")
-    to = "back to the node's default" if value is None else f"to {value}"
+        raise FormError(f"unknown topic setting {name[:60]!r}")
+    to = "to the node's default" if value is None else f"to {value}"
     return Plan(
-        f"Set {name} of topic {topic} {to}; it is {now.value} now ({'default' if now.is_default else 'set for this topic'}).",
+        f"Set {name} of topic {topic} {to}; it is now {now.value} ({'default' if now.is_default else 'set for this topic'}).",
         partial(clients.admin.alter_topic, topic, {name: value}),
-        f"{name} of topic {topic} is set.",
+        f"{name} of topic {topic} set.",
     )
 
 
@@ -57,17 +54,17 @@ async def add_partitions(fields: Fields, clients: Clients) -> Plan:
     topic, wanted = text_of(fields, "topic"), integer(fields, "partitions", 1)
     there = await clients.admin.partition_count(topic)
     if wanted is None or wanted <= there:
-        raise FormError(f"{topic} has {plural(there, 'partition')}: there can only be more")
+        raise FormError(f"{topic} has {plural(there, 'partition')}; the partition count can only be increased")
     return Plan(
-        f"Add {plural(wanted - there, 'partition')} to topic {topic}, which has {there}. They cannot be taken away again, and "
-        "records with a key may go to another partition than those before them.",
+        f"Add {plural(wanted - there, 'partition')} to topic {topic}, which has {there}. Partitions cannot be removed later, and "
+        "new records of a key may go to another partition than earlier ones.",
         partial(clients.admin.alter_topic, topic, partitions=wanted),
-        f"Topic {topic} has {plural(wanted, 'partition')}.",
+        f"Topic {topic} now has {plural(wanted, 'partition')}.",
     )
 
 
 async def trim(fields: Fields, clients: Clients) -> Plan:
-    """Before an offset, or all that is there (no offset)."""
+    """Delete the records before an offset, or all existing records (no offset)."""
     topic, only, before = text_of(fields, "topic"), integer(fields, "partition", 0), integer(fields, "offset", 0)
     spans = (await clients.admin.describe_topic(topic)).partitions
     if only is not None and only >= len(spans):
@@ -79,7 +76,7 @@ async def trim(fields: Fields, clients: Clients) -> Plan:
     }
     rows = [(number, spans[number].earliest, upto) for number, upto in wanted.items() if upto > spans[number].earliest]
     if not rows:
-        raise FormError("no record is older than that")
+        raise FormError("no records before this offset")
     count = sum(upto - first for _, first, upto in rows)
     where = "in all partitions" if only is None else f"in partition {only}"
 
@@ -88,11 +85,11 @@ async def trim(fields: Fields, clients: Clients) -> Plan:
             await clients.admin.trim(topic, number, upto)
 
     return Plan(
-        f"Delete the records of topic {topic} {where} {'that are there now' if before is None else f'before offset {before}'}, "
-        "for good.",
+        f"Delete the records of topic {topic} {where} {'up to the current end' if before is None else f'before offset {before}'} "
+        "permanently.",
         run,
-        f"{plural(count, 'record')} of topic {topic} are deleted.",
-        head=("partition", "first offset now", "first offset then", "records"),
+        f"{plural(count, 'record')} of topic {topic} deleted.",
+        head=("partition", "first offset", "new first offset", "records"),
         rows=[(number, first, upto, upto - first) for number, first, upto in rows],
         is_harmful=True,
     )
@@ -101,14 +98,14 @@ async def trim(fields: Fields, clients: Clients) -> Plan:
 async def delete(fields: Fields, clients: Clients) -> Plan:
     topic = text_of(fields, "topic")
     count, records = await clients.admin.partition_count(topic), UNKNOWN
-    with contextlib.suppress(ClientError, TimeoutError):  # the topic can be deleted while a leader is away
+    with contextlib.suppress(ClientError, TimeoutError):  # the topic can be deleted while a leader is offline
         async with asyncio.timeout(SPANS_SECONDS_MAX):
             spans = (await clients.admin.describe_topic(topic)).partitions
             records = str(sum(span.latest - span.earliest for span in spans))
     return Plan(
-        f"Delete topic {topic} with its {plural(count, 'partition')} and all records, for good.",
+        f"Delete topic {topic} with its {plural(count, 'partition')} and all records permanently.",
         partial(clients.admin.delete_topic, topic),
-        f"Topic {topic} is deleted.",
+        f"Topic {topic} deleted.",
         "/topics",
         ("partitions", "records"),
         [(count, records)],

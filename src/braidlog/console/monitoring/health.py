@@ -1,21 +1,20 @@
-"""Whether the node lives, and whether it can serve: `/healthz` and `/readyz`, with reasons.
+"""Health checks for `/healthz` and `/readyz`, with reasons.
 
-Knows: what has to hold. Refuses to know: HTTP.
-Invariants: "ready" is never said on hope: the disk was written to, the node has answered. "Not ready" is said of what was seen to
-be wrong; who did not answer in the time there was is "slow".
+"ready" means that all checks passed: the node answered and the disk was written to. "not ready" means that a check
+failed. "slow" means that a check did not finish in time.
 
-| check | holds if |
+| check | passes if |
 |---|---|
-| `node` | it answers its console |
-| `listeners` | every one that is enabled is bound and accepts |
-| `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
-| `partitions` | each can be opened, is whole and takes writes |
+| `node` | the node answers its console |
+| `listeners` | every enabled listener is bound and accepts connections |
+| `disk` | a file can be written and synced beside the data, and more than `admin.disk_free_bytes_min` is free |
+| `partitions` | every partition can be opened, is intact and accepts writes |
 | `keyvalue` | the store serves |
-| `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
-| `nodes` | there only while a node of the cluster is fenced, with its number; it holds, for this node serves |
-| `replicas` | there only while partitions of the cluster are under-replicated or leaderless, with their names; it holds too |
-| `keys in doubt` | there only while keys are refused for damage of the store, with the reason; it holds too |
-| `clock` | there only while the node's clock is off from that of the other nodes, with the reason; it holds too |
+| `metadata` | warning while etcd does not answer, with the reason; always passes, since clients are served |
+| `nodes` | warning while a node of the cluster is fenced, with its number; always passes |
+| `replicas` | warning while partitions are under-replicated or leaderless, with their names; always passes |
+| `keys in doubt` | warning while keys are refused because of damage to the store, with the reason; always passes |
+| `clock` | warning while the node's clock differs from that of other nodes, with the reason; always passes |
 """
 
 import asyncio
@@ -42,7 +41,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 class Doctor:
-    """Looks when asked, at the disk at most once in `PROBE_SECONDS`."""
+    """Runs health checks on request; probes the disk at most once in `PROBE_SECONDS`."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -51,7 +50,7 @@ class Doctor:
         self._probing: asyncio.Future[Check] | None = None
 
     async def look(self, seconds: float = ANSWER_SECONDS_MAX) -> Health:
-        """What can be seen in so many seconds."""
+        """Run the checks within a time limit."""
         asked = {"node": asyncio.ensure_future(self._ask_node()), "disk": asyncio.ensure_future(self._ask_disk())}
         await asyncio.wait(asked.values(), timeout=seconds)
         checks: list[Check] = []
@@ -78,7 +77,9 @@ class Doctor:
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()
         if self._disk is None or now - self._probed_at >= PROBE_SECONDS:
-            if self._probing is None or self._probing.done():  # one: a disk that stands still must not collect threads
+            if (
+                self._probing is None or self._probing.done()
+            ):  # one probe at a time: a blocked disk must not accumulate threads
                 welcome = self._node.welcome
                 work = asyncio.to_thread(probe, welcome.data_dir, welcome.disk_free_bytes_min)
                 self._probing = asyncio.ensure_future(work)
@@ -88,7 +89,7 @@ class Doctor:
 
 
 def probe(folder: str, free_bytes_min: int) -> Check:
-    """Write a file that never has a name, and sync it; then look how much room is left."""
+    """Write and sync an unnamed file, then check the free space."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")

@@ -1,7 +1,6 @@
-"""The last hour, for plots: sampled by this process, whether somebody looks or not.
+"""Samples of the last hour for plots: rates of the node and lag of its groups.
 
-Knows: rates of the node and the lag of its groups at each sample. Refuses to know: who looks. Invariants: no more than
-`SAMPLES_MAX` are kept, of no more than `GROUPS_MAX` groups each; all of it is memory: a new console begins anew.
+Sampling does not depend on open pages. At most `SAMPLES_MAX` samples of `GROUPS_MAX` groups are kept, in memory only.
 """
 
 import asyncio
@@ -14,7 +13,7 @@ from braidlog.console.pages import rates
 
 SAMPLE_SECONDS: Final = 10.0
 SAMPLES_MAX: Final = 360
-"""An hour."""
+"""One hour."""
 GROUPS_MAX: Final = 200
 
 
@@ -25,7 +24,7 @@ class Sample(NamedTuple):
 
 
 class PlotHistory:
-    """One for this process; `run` it as long as that lives."""
+    """The samples of this process; `run` until it ends."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

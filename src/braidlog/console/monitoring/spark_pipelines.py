@@ -1,9 +1,8 @@
-"""Pipelines that report in: for each of their stages what was read, written, dropped, how far it is behind, and what went wrong.
+"""Progress of Spark pipelines: rows read, written and dropped, lag and errors of each stage.
 
-Knows: Spark's progress, whatever of it is there; that a stage's query is named `<pipeline>.<stage>`, and its topic too. Refuses
-to know: the pipeline's folder: `braid pipeline status` reads there what the same reports have left, of all runs.
-Invariants: no more than `PIPELINES_MAX` are kept, those that reported last, of `STAGES_MAX` stages and tables each, and of each
-an hour of points; all of it is memory: figures begin with the console.
+A stage's query is named `<pipeline>.<stage>`, and so is its topic. `braid pipeline status` shows the same reports for all
+runs. At most `PIPELINES_MAX` pipelines are kept, the most recent ones, of `STAGES_MAX` stages and tables each, with
+points of one hour, in memory only: values start with the console.
 """
 
 from collections import OrderedDict, deque
@@ -19,14 +18,14 @@ POINTS_MAX: Final = 3600
 POINT_MS: Final = 1000
 DEAD_LETTERS: Final = ("dead-letters", "dead_letters")
 _IDENTITY: Final = "@id"
-"""Behind the name of a topic in a checkpoint: which topic it is, and no offset."""
+"""Separator after a topic's name in a checkpoint; what follows is the topic's id, not an offset."""
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y = 150, 34, 50, 14
 
 
 class Stage:
-    """One query of a pipeline. Rows are those of the batches that were reported here; `written` is None where Spark does not
-    count them. `caught_up_ms`: when it last had read all there was; everything that it has not read is younger."""
+    """One query of a pipeline. Rows are those of the reported batches; `written` is None if Spark does not count them.
+    `caught_up_ms`: when the stage last had no lag; all unread records are newer."""
 
     def __init__(self, name: str, now_ms: int) -> None:
         self.name = name
@@ -43,7 +42,7 @@ class Stage:
 
     @property
     def behind_seconds(self) -> float | None:
-        """At most, at the last report."""
+        """Return the upper bound of the lag in time, at the last report."""
         return None if self.lag is None else (self.heard_ms - self.caught_up_ms) / 1000
 
     def take(self, report: QueryProgress, now_ms: int) -> None:
@@ -99,7 +98,7 @@ class Pipeline:
             self._points.append(self.point(now_ms))
 
     def point(self, now_ms: int) -> Point:
-        """Of all stages together, now."""
+        """Return the current totals of all stages."""
         rows = sum(stage.rows_per_second for stage in self.stages.values())
         return Point(now_ms / 1000, rows, sum(stage.lag or 0 for stage in self.stages.values()))
 
@@ -124,7 +123,7 @@ class SparkPipelines:
         return self._pipelines.get(name)
 
 
-# -- what Spark says, whatever it is -------------------------------------------------------------------------------------
+# -- parsing Spark's reports ---------------------------------------------------------------------------------------------
 
 
 def _whole(value: object) -> int | None:
@@ -140,7 +139,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _sources(sources: list[Any]) -> tuple[tuple[str, ...], int | None]:
-    """The topics that are read, and how many records of them are not yet; what is no topic has a description and no lag."""
+    """Return the source topics, and their lag in records; other sources have a description and no lag."""
     names: list[str] = []
     lag: int | None = None
     for source in map(_mapping, sources):
@@ -173,8 +172,8 @@ class Graph(NamedTuple):
 
 
 def graph(pipeline: Pipeline) -> Graph:
-    """What flows into what, from left to right: topics into stages, and a stage into the topic of its name, if somebody reads
-    that, else into its sink."""
+    """Lay out the data flow from left to right: topics into stages, and each stage into its topic if another stage reads it,
+    else into its sink."""
     edges: list[tuple[tuple[str, str], tuple[str, str]]] = []
     read = {name for stage in pipeline.stages.values() for name in stage.reads}
     for stage in pipeline.stages.values():
@@ -185,7 +184,7 @@ def graph(pipeline: Pipeline) -> Graph:
         elif stage.sink:
             edges.append((("stage", stage.name), ("sink", stage.sink)))
     depth = dict.fromkeys([node for edge in edges for node in edge] + [("stage", name) for name in pipeline.stages], 0)
-    for _ in depth:  # as many rounds as the longest way may have; a circle ends with them
+    for _ in depth:  # as many rounds as the longest path has; bounds cycles, too
         for source, target in edges:
             depth[target] = max(depth[target], min(depth[source] + 1, len(depth)))
     columns: dict[int, list[tuple[str, str]]] = {}

@@ -1,8 +1,7 @@
-"""Spark queries that report their progress: the last report of each.
+"""The last progress report of each Spark query.
 
-Refuses to know: Spark (a report's `progress` is kept as it came).
-Invariants: no more than `QUERIES_MAX` are kept, those that reported last; a report is bounded; all of it is memory: a new
-console begins anew.
+At most `QUERIES_MAX` reports of bounded size are kept, the most recent ones, in memory only. `progress` is kept as
+received.
 """
 
 from collections import OrderedDict
@@ -18,7 +17,7 @@ REPORT_BYTES_MAX: Final = 256 * 1024
 
 
 class LastReport(QueryProgress, frozen=True, kw_only=True):
-    """A query's last report, when it came, and how many there were."""
+    """A query's last report, its time, and the number of reports."""
 
     received_ms: int = msgspec.field(name="heard_ms")
     reports: int
@@ -30,15 +29,15 @@ class SparkQueries:
         self.pipelines = SparkPipelines()
 
     def report(self, body: bytes, now_ms: int) -> LastReport:
-        """`msgspec.ValidationError` if it is no report."""
+        """Add a report. Raises `msgspec.ValidationError` if it is invalid."""
         if len(body) > REPORT_BYTES_MAX:
-            raise msgspec.ValidationError(f"a report has at most {REPORT_BYTES_MAX} bytes, not {len(body)}")
+            raise msgspec.ValidationError(f"a report of {len(body)} bytes exceeds the limit of {REPORT_BYTES_MAX}")
         report = msgspec.json.decode(body, type=QueryProgress)
         self.pipelines.take(report, now_ms)
         fields = msgspec.structs.asdict(report)
         before = self._queries.pop(fields["query"], None)
         if before is not None and fields["progress"] is None:
-            fields["progress"] = before.progress  # the last report of a query need not repeat its figures
+            fields["progress"] = before.progress  # the last report of a query may omit its progress
         found = LastReport(**fields, received_ms=now_ms, reports=1 if before is None else before.reports + 1)
         self._queries[found.query] = found
         if len(self._queries) > QUERIES_MAX:
@@ -46,12 +45,12 @@ class SparkQueries:
         return found
 
     def queries(self) -> list[LastReport]:
-        """The one that reported last first."""
+        """Return the reports, most recent first."""
         return list(reversed(self._queries.values()))
 
 
-def figures_of(report: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
-    """What is worth showing of Spark's progress; anything may be missing."""
+def figures_of(report: Any) -> dict[str, Any]:  # noqa: ANN401 - any report of Spark
+    """Return the values of Spark's progress that the page shows; any may be missing."""
     progress = report.progress or {}
     durations = progress.get("durationMs")
     return {

@@ -1,8 +1,7 @@
-"""Which records somebody wants to see: a small expression over key, value, headers and what a JSON value holds.
+"""Record filters: expressions over key, value, headers and fields of JSON values.
 
-Knows: the grammar, and how a record answers it. Refuses to know: where records come from.
-Invariants: an expression is read once, is bounded, and cannot loop; a record that lacks what is asked for does not match a
-comparison with it; nothing that is in a record can make this raise.
+An expression is parsed once, is bounded, and cannot loop. A comparison with a missing field does not match. No record
+content can make a filter raise.
 
     value.total > 10 and (key == "c-1" or headers.kind begins "refund") and not value.items[0].gift
 
@@ -27,7 +26,7 @@ from braidlog.client.drivers.contract import ConsumedRecord
 CHARS_MAX: Final = 1_000
 DEPTH_MAX: Final = 30
 JSON_BYTES_MAX: Final = 1024 * 1024
-"""Longer values are not looked into."""
+"""Longer values are not parsed."""
 
 Test = Callable[[ConsumedRecord], bool]
 Operand = Callable[[ConsumedRecord], Any]
@@ -51,18 +50,18 @@ _TEXT: Final[dict[str, Callable[[str, str], bool]]] = {
 
 
 class FilterError(ValueError):
-    """An expression that cannot be understood."""
+    """An invalid expression."""
 
 
 class _Missing:
-    """In place of what a record does not have."""
+    """Marks a missing field."""
 
 
 _MISSING: Final = _Missing()
 
 
 def parse_filter(text: str) -> Test:
-    """Whether a record matches; `FilterError` says where the expression cannot be understood."""
+    """Compile an expression to a test of records. Raises `FilterError` with the position of a mistake."""
     if len(text) > CHARS_MAX:
         raise FilterError(f"a filter has at most {CHARS_MAX} characters")
     parser = _Parser(text)
@@ -72,7 +71,7 @@ def parse_filter(text: str) -> Test:
 
 
 class _Parser:
-    """Token after token, from the left."""
+    """Recursive descent parser."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, str, int]] = []
@@ -80,7 +79,7 @@ class _Parser:
         while text[at:].strip():
             found = _TOKEN.match(text, at)
             if found is None:
-                raise FilterError(f"{text[at:].strip()[:20]!r} is not understood, at character {at + 1}")
+                raise FilterError(f"unexpected {text[at:].strip()[:20]!r} at character {at + 1}")
             kind = found.lastgroup or ""
             self._tokens.append((kind, found[kind], found.start(kind)))
             at = found.end()
@@ -91,7 +90,7 @@ class _Parser:
         return self._tokens[self._at] if self._at < len(self._tokens) else ("end", "the end", -1)
 
     def _take(self, *wanted: str) -> str | None:
-        """The next token if it is one of these words or marks."""
+        """Consume and return the next token if it is one of `wanted`."""
         kind, text, _ = self._next
         if kind in ("word", "mark", "operator") and text in wanted:
             self._at += 1
@@ -100,7 +99,7 @@ class _Parser:
 
     def _expected(self, what: str) -> FilterError:
         _, text, at = self._next
-        return FilterError(f"{what} is expected {f'at character {at + 1}, not {text!r}' if at >= 0 else 'at the end'}")
+        return FilterError(f"expected {what} {f'at character {at + 1}, not {text!r}' if at >= 0 else 'at the end'}")
 
     def end(self) -> None:
         if self._at < len(self._tokens):
@@ -141,7 +140,7 @@ class _Parser:
         wanted = self._literal()
         if sign in _TEXT:
             if not isinstance(wanted, str):
-                raise FilterError(f'{sign} is followed by a text, such as "abc"')
+                raise FilterError(f'{sign} needs a text, such as "abc"')
             return _text_test(operand, _TEXT[sign], wanted)
         if sign in _ORDER:
             return _order_test(operand, _ORDER[sign], wanted)
@@ -194,7 +193,7 @@ class _Parser:
         return steps
 
 
-# -- what a record has ---------------------------------------------------------------------------------------------
+# -- fields of a record --------------------------------------------------------------------------------------------
 
 
 def _letters(data: bytes | None) -> str | None:
@@ -214,7 +213,7 @@ def _header(name: str) -> Operand:
 
 
 def _value(steps: list[str | int]) -> Operand:
-    def find(record: ConsumedRecord) -> Any:  # noqa: ANN401 - whatever is there
+    def find(record: ConsumedRecord) -> Any:  # noqa: ANN401 - any JSON value
         if record.value is None or len(record.value) > JSON_BYTES_MAX:
             return _MISSING
         try:
@@ -235,7 +234,7 @@ def _inside(found: Any, step: str | int) -> Any:  # noqa: ANN401 - what JSON hol
 
 
 def _equal(found: Any, wanted: Any) -> bool:  # noqa: ANN401 - what JSON holds
-    """True is not 1 here, though it is to Python."""
+    """Compare values; unlike in Python, true does not equal 1."""
     return found is not _MISSING and isinstance(found, bool) == isinstance(wanted, bool) and bool(found == wanted)
 
 
@@ -247,7 +246,7 @@ def _order_test(operand: Operand, order: Callable[[Any, Any], bool], wanted: Any
         return isinstance(found, kinds) and not isinstance(found, bool) and order(found, wanted)
 
     if wanted is None or isinstance(wanted, bool):
-        raise FilterError("only texts and numbers are smaller or larger than others")
+        raise FilterError("order comparisons need texts or numbers")
     return test
 
 

@@ -1,8 +1,8 @@
-"""Records of a topic for people: from where they say, as they come, never faster than they read.
+"""Read and follow records of a topic for a page, at a bounded rate.
 
-Knows: positions, rounds, what is shown of a record. Refuses to know: HTTP, HTML. Invariants: a tail asks the node for at most
-`ROUND_BYTES` of a partition in `ROUND_SECONDS`, however fast producers are and however slow its reader is; what it leaves out it
-counts and says; of a value at most `SHOWN_BYTES_MAX` are shown, and of what its schema reads `DECODED_CHARS_MAX`.
+A tail fetches at most `ROUND_BYTES` of a partition in `ROUND_SECONDS`, independent of the rate of producers and the speed
+of the reader. Records that it skips are counted and reported. At most `SHOWN_BYTES_MAX` of a value are shown, and
+`DECODED_CHARS_MAX` of a decoded value.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ ROUND_BYTES: Final = 64 * 1024
 ROUND_RECORDS: Final = 100
 ROUND_SECONDS: Final = 0.25
 PARTITIONS_PER_ROUND: Final = 8
-"""With more, a round takes longer: what tails cost does not grow with the topic."""
+"""Partitions per round; with more, a round takes longer, so that the load of tails does not grow with the topic."""
 BEHIND_MAX: Final = 1_000
 KEPT_BEHIND: Final = 50
 LAST_RECORDS: Final = 50
@@ -38,8 +38,8 @@ End = Literal["now", "offset", "time"]
 
 
 class Wanted(NamedTuple):
-    """What somebody wants to see. `at` and `until` are an offset or a time in milliseconds; `until` itself is not seen. What is
-    looked for is looked for in what `values` makes of values."""
+    """Selection of records. `at` and `until` are an offset or a time in milliseconds; `until` is exclusive. Filters apply to
+    values decoded by `values`."""
 
     topic: str
     partitions: Sequence[int]
@@ -67,14 +67,14 @@ class Wanted(NamedTuple):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """Records that came too fast to be shown."""
+    """Number of records that arrived too fast to be shown."""
 
     skipped: int
     partition: int
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How many records were looked at, of about how many; 0: there is no end."""
+    """Number of scanned records, and the approximate total; 0: unbounded."""
 
     scanned: int
     of: int
@@ -86,7 +86,7 @@ def _parts(record: ConsumedRecord) -> list[bytes]:
 
 
 async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
-    """Where each partition begins."""
+    """Return the start offset of each partition."""
     found = {}
     for number in wanted.partitions:
         span = await clients.admin.span(wanted.topic, number)
@@ -105,7 +105,7 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
 
 
 async def _end(clients: Clients, wanted: Wanted, number: int) -> int:
-    """What is there now ends here, or what was wanted before that."""
+    """Return the end offset: the current end, or the requested end before it."""
     latest = (await clients.admin.span(wanted.topic, number)).latest
     if wanted.end == "offset":
         return min(wanted.until, latest)
@@ -116,7 +116,7 @@ async def _end(clients: Clients, wanted: Wanted, number: int) -> int:
 
 
 async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord | Progress]:
-    """Up to `limit` records that are there now, partition after partition; and after each piece how far it has come."""
+    """Yield up to `limit` existing records, partition after partition, with progress after each fetch."""
     left, scanned = min(limit, RECORDS_MAX), 0
     async with clients.reader() as fetch:
         begins = await positions(clients, wanted)
@@ -141,7 +141,7 @@ async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[Co
 
 
 async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | Progress | None]:
-    """Records as they come, for ever; None now and then, so that a reader who has gone is noticed."""
+    """Yield new records without end; yields None at times, so that the caller notices a disconnect."""
     at = await positions(clients, wanted)
     loop = asyncio.get_running_loop()
     pause = ROUND_SECONDS * max(len(at) / PARTITIONS_PER_ROUND, 1)
@@ -168,7 +168,7 @@ async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedReco
 async def _round(
     fetch: Fetch, wanted: Wanted, number: int, at: dict[int, int]
 ) -> AsyncIterator[ConsumedRecord | Skipped | int]:
-    """Records, those that were left out, and how many were looked at."""
+    """Return records, the number of skipped records, and the number of scanned records."""
     fetched = await fetch(wanted.topic, number, at[number], ROUND_BYTES)
     records = fetched.records[:ROUND_RECORDS]
     at[number] = fetched.next_offset if len(records) == len(fetched.records) else records[-1].offset + 1
@@ -183,11 +183,11 @@ async def _round(
         yield Skipped(behind - KEPT_BEHIND, number)
 
 
-# -- how a record looks --------------------------------------------------------------------------------------------
+# -- rendering of records ------------------------------------------------------------------------------------------
 
 
 def shown(record: ConsumedRecord, values: RecordValues) -> dict[str, Any]:
-    """For a page: bytes as base64, values cut. The page makes letters or hexadecimal digits of them, never HTML."""
+    """Return a record for a page, with bytes as base64 and truncated values; the page shows text or hex, never HTML."""
     made = {
         "p": record.partition,
         "o": record.offset,
@@ -200,7 +200,7 @@ def shown(record: ConsumedRecord, values: RecordValues) -> dict[str, Any]:
     decoded = values.json_of(record.value)
     if decoded is None or record.value is None:
         return made
-    # Cut as text: the page takes what is no whole JSON for text.
+    # Truncated as text: the page shows incomplete JSON as text.
     return made | {"s": framing.id_of(record.value), "j": decoded.decode()[:DECODED_CHARS_MAX]}
 
 

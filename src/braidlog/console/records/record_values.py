@@ -1,8 +1,7 @@
-"""Values of records as JSON, by the schemas of this node's registry.
+"""Decode values of records to JSON by the schemas of this node's registry.
 
-Knows: when the registry is asked for what is new. Refuses to know: formats (`registry/value_json.py`), pages.
-Invariants: an id that the registry does not have is asked for at most once in `ASK_SECONDS`; a value that cannot be decoded, or a
-registry that does not answer, leaves records as they are.
+An unknown schema id is looked up at most once in `ASK_SECONDS`. If a value cannot be decoded, or the registry does not
+answer, the record is shown as it is.
 """
 
 import contextlib
@@ -22,17 +21,17 @@ MISSING_MAX: Final = 10_000
 
 
 class RecordValues:
-    """One for this process."""
+    """Decoder of record values of this process."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._clock = SystemClock()
         self._missing: dict[int, float] = {}
-        """Ids that were asked for in vain, and when."""
+        """Unknown schema ids, with the time of the last lookup."""
         self._values = SchemaValues(self._schema_of, self._find)
 
     async def learn(self, records: Iterable[ConsumedRecord]) -> None:
-        """Before they are looked at: the schemas that they name."""
+        """Fetch the schemas that the records refer to, before decoding."""
         named = {framing.id_of(each.value) for each in records if each.value is not None and framing.has_id(each.value)}
         now = self._clock.monotonic()
         unknown = named - self._registry.known.schemas.keys()
@@ -45,7 +44,7 @@ class RecordValues:
         self._missing |= dict.fromkeys(unknown - self._registry.known.schemas.keys(), now)
 
     def json_of(self, value: bytes | None) -> bytes | None:
-        """None of what names no schema, or is none of it."""
+        """Return a value as JSON; None if it has no schema id or cannot be decoded."""
         if value is None or not framing.has_id(value):
             return None
         try:

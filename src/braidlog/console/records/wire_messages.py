@@ -1,7 +1,6 @@
-"""Messages of one connection, decoded for people as they come by.
+"""Decode the messages of one connection live.
 
-Knows: the tools that take conversations apart. Refuses to know: sockets, HTTP. Invariants: secrets are hidden before anything is
-shown (`tools/wire/capture/observed_message.py`); what was lost is said, and nothing after it is guessed at.
+Secrets are hidden first (`tools/wire/seen.py`). Lost bytes are reported, and nothing after them is decoded.
 """
 
 from collections.abc import AsyncIterator
@@ -22,14 +21,14 @@ FIELDS_BYTES_MAX: Final = 8 * 1024
 
 
 async def wire_messages(node: Node, number: int, dialect: str) -> AsyncIterator[dict[str, Any]]:
-    """Messages of a connection as they come by."""
+    """Yield decoded messages of a connection as they pass."""
     watcher = Watcher(dialect, KEEP_BYTES_MAX)
     async for piece in node.watch(number):
         if piece.is_closed:
-            yield {"kind": "closed", "time": stamp(piece.time_ns), "text": "the connection has ended"}
+            yield {"kind": "closed", "time": stamp(piece.time_ns), "text": "connection closed"}
             return
         if piece.lost:
-            text = f"{piece.lost} bytes went by too fast; what follows is not taken apart. Watch again to go on."
+            text = f"{piece.lost} bytes were lost; decoding stopped. Reopen this page to resume."
             yield {"kind": "gap", "time": stamp(piece.time_ns), "text": text}
             return
         for message in _messages(watcher, piece):

@@ -1,9 +1,8 @@
-"""Who may ask the schema registry, and what is not even looked at.
+"""Access control of the schema registry: basic authentication, Host, Origin, sizes and content types.
 
-Knows: basic authentication, Host, Origin, sizes, content types. Refuses to know: schemas. The node itself judges names, secrets
-and rules; the admin token is good for everything here as it is on the admin port.
-Invariants: a page of somebody else's can change nothing: what changes something is JSON, which a browser does not send elsewhere
-without asking, and has no foreign Origin; without authentication a Host that is not ours is refused (DNS rebinding).
+The node checks names, secrets and rules. The admin token has full access, as on the admin port. Pages of other sites
+cannot change anything: changes are JSON, which browsers do not send across sites without a preflight request, and a
+foreign Origin is refused. Without authentication an unknown Host is refused (DNS rebinding).
 """
 
 import base64
@@ -34,34 +33,34 @@ BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 _SUFFIXES: Final = ("-key", "-value")
 
 Wish = tuple[str, str | None]
-"""An operation, and the topic it is about; None: the registry itself."""
+"""An operation on a topic; None: on the registry itself."""
 
 
 def topic_of(subject: str) -> str:
-    """The topic whose rules a subject has: the part before -key or -value, or a topic of the subject's own name."""
+    """Return the topic whose rules apply to a subject: the part before -key or -value, or the subject's name."""
     return next((subject.removesuffix(each) for each in _SUFFIXES if subject.endswith(each)), subject)
 
 
 class Client:
-    """Who asks."""
+    """The client of a request."""
 
     def __init__(self, access: "Access", name: str, secret: str, address: str, *, is_admin: bool) -> None:
         self._access = access
         self._proof = (name, secret, address)
         self.is_admin = is_admin
         self.principal = CONSOLE if is_admin else ""
-        """Who it is, once that is proved."""
+        """The authenticated principal."""
         self.has_changed = False
-        """Whether its request has changed anything: serializers register what is there with every start."""
+        """Whether the request changed anything; serializers register existing schemas at every start."""
 
     async def may_each(self, wishes: Sequence[Wish]) -> list[bool]:
-        """Raises if it is not who it says."""
+        """Return which operations the client may do. Raises if its credentials are wrong."""
         if self.is_admin:
             return [True] * len(wishes)
         found = await self._access.node.may(*self._proof, list(wishes))
         self.principal = found.principal
         if not found.is_known:
-            raise RegistryError(Code.UNAUTHORIZED, "Unauthorized: show a name and its token, or the admin token")
+            raise RegistryError(Code.UNAUTHORIZED, "Unauthorized: send a name and its token, or the admin token")
         return found.allowed
 
     async def require(self, operation: str, subject: str | None) -> None:
@@ -71,7 +70,7 @@ class Client:
             raise RegistryError(Code.FORBIDDEN, f"User is denied operation {operation} on {what}")
 
     async def visible(self, subjects: Sequence[str]) -> set[str]:
-        """Those of which it may know."""
+        """Return the subjects that the client may see."""
         topics = sorted({topic_of(each) for each in subjects})
         allowed = await self.may_each([("describe", each) for each in topics])
         seen = {topic for topic, may in zip(topics, allowed, strict=True) if may}
@@ -106,7 +105,7 @@ Routes = Callable[[Request, Client], Awaitable[Response]]
 
 
 class RegistryGate:
-    """Stands before the routes."""
+    """ASGI application that checks requests before the routes."""
 
     def __init__(self, routes: Routes, access: Access, hosts: Sequence[str]) -> None:
         self._routes = routes
@@ -131,30 +130,29 @@ class RegistryGate:
     async def _answer(self, request: Request) -> Response:
         headers = request.headers
         if self._under_way > REQUESTS_MAX:
-            raise RegistryError(Code.STORE_FAILED, f"{REQUESTS_MAX} requests are under way; ask again")
+            raise RegistryError(Code.STORE_FAILED, f"limit of {REQUESTS_MAX} concurrent requests reached; retry")
         size = headers.get("content-length", "0")
         if not size.isdigit() or int(size) > BODY_BYTES_MAX or "transfer-encoding" in headers:
-            raise RegistryError(Code.INVALID_SCHEMA, f"a request has a length, of at most {BODY_BYTES_MAX} bytes")
+            raise RegistryError(Code.INVALID_SCHEMA, f"send Content-Length of at most {BODY_BYTES_MAX} bytes")
         origin = headers.get("origin")
         if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
-            raise RegistryError(Code.FORBIDDEN, "another site's page may ask nothing here")
+            raise RegistryError(Code.FORBIDDEN, "cross-site request refused")
         kind = headers.get("content-type", "").partition(";")[0].strip()
         if int(size) and kind not in CONTENT_TYPES:
             raise RegistryError(Code.UNSUPPORTED_CONTENT, f"HTTP 415 Unsupported Media Type: send {CONTENT_TYPE}")
         client = await self._access.client(headers, request.client.host if request.client else "")
         if "authorization" not in headers and not is_our_host(headers.get("host", ""), self._hosts):
-            raise RegistryError(Code.FORBIDDEN, "this host name is not ours; name it in admin.hosts")
+            raise RegistryError(Code.FORBIDDEN, "unknown host name; add it to admin.hosts")
         try:
             response = await self._routes(request, client)
         except RegistryError as error:
-            await self._audit(request, client, f"is refused ({error})", is_refused=True)
+            await self._audit(request, client, f"refused ({error})", is_refused=True)
             raise
-        await self._audit(request, client, f"is answered with {response.status_code}")
+        await self._audit(request, client, f"status={response.status_code}")
         return response
 
     async def _audit(self, request: Request, client: Client, outcome: str, *, is_refused: bool = False) -> None:
-        """Who administers, registers a schema or may not has a line in the node's log; who could not prove a name changes
-        nothing, and has none."""
+        """Log changes and denied requests in the node's log; unauthenticated requests change nothing and are not logged."""
         is_register = request.method == "POST" and _REGISTERS.fullmatch(request.url.path) is not None
         is_told = request.method in ADMINISTERS or (is_register and (client.has_changed or is_refused))
         if is_told and client.principal:

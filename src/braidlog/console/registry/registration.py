@@ -1,8 +1,4 @@
-"""Registering a schema as somebody who has signed in at the console.
-
-Knows: which rule it needs. Refuses to know: forms, what may be registered (`registry/changes.py`).
-Invariant: the node judges by its own rules, for a name that was proved when it signed in.
-"""
+"""Register schemas for a signed-in user of the console; the node authorizes the user by its rules."""
 
 from braidlog.console.node_client import Node
 from braidlog.console.registry.access import topic_of
@@ -13,7 +9,7 @@ from braidlog.registry.errors import Code, RegistryError
 
 
 class Registering:
-    """Of one principal."""
+    """Schema registration of one principal."""
 
     def __init__(self, registry: Registry, node: Node, principal: str) -> None:
         self._registry = registry
@@ -21,7 +17,7 @@ class Registering:
         self._principal = principal
 
     async def look(self, subject: str, wanted: changes.Wanted) -> tuple[changes.Change, int]:
-        """What registering it would append: nothing, if it is there; and how many versions the subject has."""
+        """Return the change that registering would append, empty if the schema exists, and the subject's number of versions."""
         await self._require("describe", subject)
         return await self._registry.look(
             lambda state: (

@@ -1,7 +1,6 @@
-"""The addresses of the schema registry: Confluent's published REST API.
+"""Routes of the schema registry: Confluent's published REST API, with the permission that each route needs.
 
-Knows: paths, parameters, the JSON of questions and answers, which permission each needs. Refuses to know: what may be registered
-(`registry/changes.py`), where it is kept (`schema_registry.py`).
+Does not handle: which schemas may be registered (`registry/changes.py`), storage (`registry.py`).
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -25,7 +24,7 @@ _objects: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 class Ask(NamedTuple):
-    """One request: what stands in its path where a pattern has a name, its parameters, its body."""
+    """A request: path parameters, query parameters and body."""
 
     path: Mapping[str, str]
     query: Mapping[str, str]
@@ -47,7 +46,7 @@ class Ask(NamedTuple):
         return self.query.get(name, "")
 
     def page(self, listed: Sequence[T]) -> list[T]:
-        """The part that `offset` and `limit` name."""
+        """Return the page that `offset` and `limit` select."""
         offset, limit = (
             _integer(self.query.get(name, default)) for name, default in (("offset", "0"), ("limit", "-1"))
         )
@@ -63,7 +62,7 @@ class Ask(NamedTuple):
         try:
             return _objects.decode(self.body).get(name)
         except msgspec.MsgspecError as error:
-            raise RegistryError(Code.INVALID_SCHEMA, f"this is no object of JSON: {error}") from None
+            raise RegistryError(Code.INVALID_SCHEMA, f"the body is not a JSON object: {error}") from None
 
 
 Handler = Callable[[Ask], Awaitable[Any]]
@@ -72,12 +71,12 @@ Handler = Callable[[Ask], Awaitable[Any]]
 def _integer(text: str) -> int:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > 10:
-        raise RegistryError(Code.INVALID_VERSION, f"a number is needed, not {text[:40]!r}")
+        raise RegistryError(Code.INVALID_VERSION, f"expected a number, not {text[:40]!r}")
     return int(text)
 
 
 class RegistryRoutes:
-    """One for this process."""
+    """The routes of this process."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -114,7 +113,7 @@ class RegistryRoutes:
             ]
 
     async def __call__(self, request: Request, client: Client) -> Response:
-        # Parts are taken apart before they are decoded: a subject may have a slash in it.
+        # Split the path before decoding it: a subject may contain a slash.
         raw = bytes(request.scope.get("raw_path") or request.scope["path"].encode()).decode("ascii", "replace")
         parts = [unquote(each) for each in raw.rstrip("/").split("/")]
         methods = set()
@@ -131,7 +130,7 @@ class RegistryRoutes:
         words = "HTTP 405 Method Not Allowed" if methods else "HTTP 404 Not Found"
         return answer({"error_code": status, "message": words}, status)
 
-    # -- looking -------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------
 
     async def _root(self, ask: Ask) -> object:
         await ask.client.may_each([])
@@ -146,7 +145,7 @@ class RegistryRoutes:
         return TYPES
 
     async def _all(self, ask: Ask) -> list[Version]:
-        """Every version that may be seen, of subjects that begin as asked."""
+        """Return the visible versions of all subjects with the requested prefix."""
         prefix = ask.text("subjectPrefix")
         prefix = "" if prefix == ":*:" else prefix.removeprefix(":.:")
         state = await self._registry.fresh()
@@ -212,7 +211,7 @@ class RegistryRoutes:
     # -- by id ---------------------------------------------------------------------------------------------------
 
     async def _with_id(self, ask: Ask) -> tuple[State, list[Version]]:
-        """The versions that have an id; what an id stands for never changes, so what is known of it is told at once."""
+        """Return the versions with an id; uses the known state, since the schema of an id never changes."""
         number, subject = _integer(ask.path["id"]), ask.text("subject").removeprefix(":.:")
         state = self._registry.known
         if number not in state.schemas or ask.path.keys() != {"id"}:
@@ -268,12 +267,12 @@ class RegistryRoutes:
         )
 
     async def _changed(self, ask: Ask, decide: Callable[[State], changes.Change]) -> object:
-        """A level or a mode: of a subject, or of all."""
+        """Change a level or a mode, of a subject or of all subjects."""
         await ask.client.require("alter" if ask.subject_or_all else "cluster", ask.subject_or_all)
         return await self._change(ask, decide)
 
     async def _shown(self, ask: Ask) -> State:
-        """Who reads a level or a mode of all has to be known, no more."""
+        """Authorize reading a level or a mode; the default of all subjects only needs authentication."""
         await (ask.client.require("describe", ask.subject) if ask.subject_or_all else ask.client.may_each([]))
         return await self._registry.fresh()
 

@@ -1,9 +1,8 @@
-"""The schema registry: what the log of schemas says, read up to its end, and changes appended there.
+"""The schema registry: state read from the log of schemas, and changes appended to the log.
 
-Knows: the log's place, who waits. Refuses to know: HTTP, rules of schemas (`braidlog.registry`).
-Invariants: a change is decided on a state that ends where it is appended, and decided again where somebody else was quicker; an
-answer knows all that was committed when it was asked for, but for what an id stands for, which never changes. The node's worker
-reads large schemas and compares schemas, outside of the turn: no other call waits for that.
+A change is decided on the state at the log end; if another writer appends first, it is decided again. An answer reflects
+everything committed before the request, except lookups by id, which never change. A worker of the node parses and
+compares large schemas, so that other requests do not wait.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ T = TypeVar("T")
 
 TURN_SECONDS_MAX: Final = 30.0
 COMPUTED_SECONDS_MAX: Final = 60.0
-"""Of one request: all that the worker computes for it."""
+"""Time limit of all computations of a request."""
 TRIES_MAX: Final = 100
 TASK_BYTES_MAX: Final = 8 * 1024 * 1024
 RESULTS_MAX: Final = 100
@@ -33,7 +32,7 @@ _ELSEWHERE: Final = frozenset({"NOT_LEADER", "NOT_ENOUGH_REPLICAS", "UNAVAILABLE
 
 
 class _UncomputedError(Exception):
-    """A decision needs the result of a task first."""
+    """A decision needs the result of a task."""
 
     def __init__(self, task: bytes) -> None:
         super().__init__()
@@ -41,28 +40,28 @@ class _UncomputedError(Exception):
 
 
 class Registry:
-    """One for this process."""
+    """The schema registry of this process."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._state = State(self._result)
         self._results: dict[bytes, list[str]] = {}
-        """Of tasks, by their digests."""
+        """Results of tasks by digest."""
         self._topic_id = ""
         self._offset = 0
         self._turn = asyncio.Lock()
 
     @property
     def known(self) -> State:
-        """As it was when somebody last asked."""
+        """Return the state of the last request."""
         return self._state
 
     async def fresh(self) -> State:
-        """All that is committed now."""
+        """Return the committed state."""
         return await self._in_turn(self._catch_up)
 
     async def look(self, question: Callable[[State], T]) -> T:
-        """The answer to a question that takes a while: on a thread, while nothing changes."""
+        """Compute an expensive answer on a thread, while the state does not change."""
 
         async def ask() -> T:
             state = await self._catch_up()
@@ -71,20 +70,22 @@ class Registry:
         return await self._computed(ask)
 
     async def change(self, decide: Callable[[State], Change]) -> tuple[Any, bool]:
-        """Append what `decide` says of the newest state; what it answers, once that is kept, and whether there was anything to
-        append: it may have been so before."""
+        """Append the change that `decide` returns for the newest state.
+
+        Returns its answer once the change is durable, and whether anything was appended.
+        """
 
         async def work() -> tuple[Any, bool]:
             for _ in range(TRIES_MAX):
                 change = await asyncio.to_thread(decide, await self._catch_up())
                 if not change.entries or await self._append(change):
                     return change.answer, bool(change.entries)
-            raise RegistryError(Code.TIMED_OUT, "others write schemas all the time; nothing was done, try again")
+            raise RegistryError(Code.TIMED_OUT, "too many concurrent changes; nothing changed, retry")
 
         return await self._computed(work)
 
     async def _computed(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do `work` in turn, as often as it needs the result of another task: the worker computes between the turns."""
+        """Run `work` in turn, again after each task that it needs; the worker computes tasks between the turns."""
         deadline = asyncio.get_running_loop().time() + COMPUTED_SECONDS_MAX
         while asyncio.get_running_loop().time() < deadline:
             try:
@@ -97,19 +98,19 @@ class Registry:
             self._results[_digest(task)] = result
         raise RegistryError(
             Code.TIMED_OUT,
-            f"the versions of the subject are not read and compared within {COMPUTED_SECONDS_MAX:g} s; nothing was done, "
-            "try again",
+            f"comparing the versions of the subject took longer than {COMPUTED_SECONDS_MAX:g} s; nothing changed, "
+            "retry",
         )
 
     def _result(self, task: Task) -> list[str]:
         encoded = msgspec.msgpack.encode(task)
         if len(encoded) > TASK_BYTES_MAX:
-            raise invalid(f"the versions take more than {TASK_BYTES_MAX} bytes; {SIMPLIFY}")
+            raise invalid(f"the versions exceed {TASK_BYTES_MAX} bytes; {SIMPLIFY}")
         found = self._results.get(_digest(encoded))
         if found is None:
             raise _UncomputedError(encoded)
         if isinstance(task, Reading):
-            self._results.pop(_digest(encoded), None)  # the state remembers it
+            self._results.pop(_digest(encoded), None)  # the state keeps it
         return found
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -117,7 +118,7 @@ class Registry:
             async with asyncio.timeout(TURN_SECONDS_MAX), self._turn:
                 return await self._refused(work())
         except TimeoutError:
-            raise RegistryError(Code.TIMED_OUT, "not done in time; it may be done all the same, look again") from None
+            raise RegistryError(Code.TIMED_OUT, "timed out; the change may have been applied, check again") from None
 
     async def _refused(self, work: Awaitable[T]) -> T:
         try:
@@ -136,7 +137,7 @@ class Registry:
                 return self._state
 
     async def _append(self, change: Change) -> bool:
-        """Whether it was the next one; if not, somebody else's was."""
+        """Append a change; return whether it was appended, false if another writer was first."""
         try:
             page = await self._node.append_schemas(self._topic_id, self._offset, change.entries)
         except NodeError as error:
@@ -156,6 +157,6 @@ def _refusal_of(error: NodeError) -> RegistryError:
     if error.reason == "INVALID_SETTING":
         return RegistryError(Code.INVALID_SCHEMA, str(error))
     if isinstance(error, SlowNodeError) or error.reason in _UNKNOWN:
-        return RegistryError(Code.TIMED_OUT, f"{error}; it may be done all the same, look again")
+        return RegistryError(Code.TIMED_OUT, f"{error}; the change may have been applied, check again")
     code = Code.NOT_FORWARDED if error.reason in _ELSEWHERE else Code.STORE_FAILED
     return RegistryError(code, str(error))

@@ -1,4 +1,4 @@
-// What pages do in the browser. Whatever comes from a log is put into the page as text, never as HTML.
+// Scripts of the console's pages. Data of records is inserted as text, never as HTML.
 "use strict";
 (() => {
   const $ = (selector, within = document) => within.querySelector(selector);
@@ -16,14 +16,14 @@
   $("#theme-button").addEventListener("click", () => {
     const theme = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
     document.documentElement.dataset.theme = theme;
-    try { localStorage.setItem("theme", theme); } catch { /* then it lasts as long as the page */ }
+    try { localStorage.setItem("theme", theme); } catch { /* no storage: the theme lasts until the page is closed */ }
     document.dispatchEvent(new Event("themed"));
   });
 
   document.body.addEventListener("htmx:configRequest", (event) => {
     event.detail.headers["X-CSRF-Token"] = $('meta[name="form-secret"]').content;
   });
-  // A page that nobody looks at asks for nothing; a refused form says why where it stands.
+  // A hidden page does not poll; a refused form shows the reason in its place.
   document.body.addEventListener("htmx:beforeRequest", (event) => {
     if (document.hidden && event.detail.requestConfig.verb === "get") event.preventDefault();
   });
@@ -32,7 +32,7 @@
   });
 
   // -- actions ---------------------------------------------------------------------------------------------------
-  // A form says what would be done; the same form goes again with the seal of those words when somebody says yes.
+  // A form first shows the plan; after confirmation the same form is sent again with the seal of the plan.
 
   const confirmBox = $("#confirm"), CONFIRMED = "X-Confirmed";
   let asking = null, seal = "";
@@ -42,8 +42,8 @@
     if (seal) event.detail.headers[CONFIRMED] = seal;
     seal = "";
   });
-  // htmx then focuses what has autofocus, at once: defaultSettleDelay is 0, or it would do so again under somebody's fingers, and an
-  // element would keep the attributes of the one before it with its id, the seal of another question among them, for as long.
+  // htmx then focuses the element with autofocus, immediately: with a defaultSettleDelay above 0 it would move the focus again while
+  // the user types, and an element would keep attributes of its predecessor, such as the seal of another plan, during the delay.
   $("#confirm-box").addEventListener("htmx:afterSwap", () => { if (!confirmBox.open) confirmBox.showModal(); });
   confirmBox.addEventListener("click", (event) => {
     if (event.target.id === "confirm-yes") {
@@ -58,8 +58,8 @@
     else asking?.querySelector("button")?.focus();
   });
 
-  // -- what is asked for again and again -------------------------------------------------------------------------
-  // The new figures are put into the elements that are there: focus, selection and scrolling stay where they are.
+  // -- polling ---------------------------------------------------------------------------------------------------
+  // New values are written into the existing elements, so that focus, selection and scroll position are kept.
 
   const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key ?? (node.id || null) : null);
   const morphAttributes = (old, fresh) => {
@@ -100,7 +100,7 @@
     isInlineSwap: (style) => style === "morph",
     handleSwap: (style, target, fragment) => {
       if (style !== "morph") return false;
-      if (fragment.firstElementChild) morph(target, fragment.firstElementChild); else stale("it answered with another page");
+      if (fragment.firstElementChild) morph(target, fragment.firstElementChild); else stale("the node answered with another page");
       return [target];
     },
   });
@@ -109,7 +109,7 @@
   const isPoll = (event) => event.detail.elt?.getAttribute("hx-swap") === "morph";
   let heard = new Date();
   const stale = (why) => {
-    $("#stale").textContent = `The figures are from ${heard.toLocaleTimeString("en-GB")}, the node does not answer: ${why}. Trying again.`;
+    $("#stale").textContent = `Last update at ${heard.toLocaleTimeString("en-GB")}. The node does not answer: ${why}. Retrying.`;
     $("#stale").hidden = false;
     document.body.classList.add("stale");
   };
@@ -230,7 +230,7 @@
     form.elements.headers.value = record.h.map(([name, value]) => `${name}: ${preview(value)}`).join("\n");
     $("#produce").open = true;
     form.elements.value.focus();
-    if (bytes.length < record.n) $("#said").replaceChildren(make("p", "fault", "The value was longer than is shown; only its beginning is here."));
+    if (bytes.length < record.n) $("#said").replaceChildren(make("p", "fault", "The value is truncated; only its beginning is in the form."));
   };
 
   const tailPage = (section) => {
@@ -282,7 +282,7 @@
       source.addEventListener("record", (event) => { count += 1; take(rowOf(JSON.parse(event.data))); tell(); });
       source.addEventListener("skipped", (event) => {
         const { skipped, partition } = JSON.parse(event.data);
-        take(make("li", "notice", `${skipped} records of partition ${partition} came too fast to be shown`));
+        take(make("li", "notice", `${skipped} records of partition ${partition} skipped: they arrived too fast`));
       });
       scanned.textContent = "";
       source.addEventListener("progress", (event) => {
@@ -292,7 +292,7 @@
       source.addEventListener("fault", (event) => { take(make("li", "fault", JSON.parse(event.data).text)); });
       source.addEventListener("end", () => { stop(); tell(); });
       let broken = false;
-      source.onerror = () => { broken = true; state.textContent = "not connected; trying again"; };
+      source.onerror = () => { broken = true; state.textContent = "disconnected; retrying"; };
       source.onopen = () => { if (broken) { broken = false; list.replaceChildren(); waiting = []; count = 0; tell(); } };
       tell();
     };
@@ -310,7 +310,7 @@
 
     const saved = () => { try { return JSON.parse(localStorage.getItem("filters")) || []; } catch { return []; } };
     const keep = (filters) => {
-      try { localStorage.setItem("filters", JSON.stringify(filters.slice(-50))); } catch { /* a browser that keeps nothing */ }
+      try { localStorage.setItem("filters", JSON.stringify(filters.slice(-50))); } catch { /* no storage */ }
       showSaved();
     };
     const showSaved = () => $("#saved-filters").replaceChildren(...saved().map((each) => { const option = make("option"); option.value = each; return option; }));
@@ -329,7 +329,7 @@
     });
     $("#tail-pause").addEventListener("click", (event) => {
       paused = !paused;
-      event.target.textContent = paused ? "Go on" : "Pause";
+      event.target.textContent = paused ? "Resume" : "Pause";
       if (!paused) { waiting.forEach(put); waiting = []; }
       tell();
     });
@@ -362,7 +362,7 @@
     lag: {
       url: (box) => `/api/groups/${encodeURIComponent(box.dataset.group)}/lag`,
       event: "lag",
-      lines: [["records behind", "--two", (point) => point.lag]],
+      lines: [["lag", "--two", (point) => point.lag]],
       axis: "n",
       told: (point) => {
         $("#lag-records").textContent = point.lag.toLocaleString("en").replaceAll(",", "\u202f");
@@ -373,7 +373,7 @@
   PLOTS.pipeline = {
     url: (box) => `/api/spark/pipelines/${encodeURIComponent(box.dataset.pipeline)}/figures`,
     event: "figures",
-    lines: [["rows / s", "--one", (point) => point.rows], ["rows behind", "--two", (point) => point.lag]],
+    lines: [["rows / s", "--one", (point) => point.rows], ["lag", "--two", (point) => point.lag]],
     axis: "n",
   };
   const HISTORY_SECONDS = 3600;
@@ -436,7 +436,7 @@
       item.dataset.all = `${wire.name || ""} ${wire.text} ${wire.side || ""}`.toLowerCase();
       if (wire.kind !== "message") { item.textContent = wire.text; return item; }
       const line = make("button", "line"), pre = make("pre", "hidden");
-      line.append(make("span", "when", wire.time.slice(11, 23)), make("span", "where", wire.side === "client" ? "→ ask" : "← answer"), make("span", "name", wire.name), make("span", "text", wire.text));
+      line.append(make("span", "when", wire.time.slice(11, 23)), make("span", "where", wire.side === "client" ? "→ request" : "← response"), make("span", "name", wire.name), make("span", "text", wire.text));
       line.addEventListener("click", () => { pre.classList.toggle("hidden"); pre.textContent = bodyOf(item); pre.classList.toggle("hex", hex); });
       item.append(line, pre);
       if (wire.fault) item.append(make("div", "fault", wire.fault));
@@ -447,7 +447,7 @@
       view.textContent = hex ? "Show fields" : "Show hex";
       list.querySelectorAll("pre").forEach((pre) => { pre.textContent = bodyOf(pre.parentElement); pre.classList.toggle("hex", hex); });
     });
-    $("#wire-pause").addEventListener("click", (event) => { paused = !paused; event.target.textContent = paused ? "Go on" : "Pause"; });
+    $("#wire-pause").addEventListener("click", (event) => { paused = !paused; event.target.textContent = paused ? "Resume" : "Pause"; });
     $("#wire-clear").addEventListener("click", () => list.replaceChildren());
     contains.addEventListener("input", refresh);
     state.textContent = "waiting for a message";
@@ -462,10 +462,10 @@
     source.addEventListener("wire", (event) => { count += 1; put(JSON.parse(event.data)); state.textContent = `${count} messages`; });
     source.addEventListener("fault", (event) => put({ kind: "fault", text: JSON.parse(event.data).text }));
     source.addEventListener("end", () => { source.close(); state.textContent += ", ended"; });
-    source.onerror = () => { source.close(); state.textContent = "the connection is not there any more"; };
+    source.onerror = () => { source.close(); state.textContent = "connection closed"; };
   };
 
-  // -- tables that are filtered where they stand ----------------------------------------------------------------
+  // -- tables filtered in the browser ---------------------------------------------------------------------------
 
   const filterPage = (input) => {
     const rows = [...document.querySelectorAll(`${input.dataset.filters} tbody tr`)];

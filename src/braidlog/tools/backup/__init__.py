@@ -1,1 +1,1 @@
-"""Back-ups of a data folder: made of a cut (`storage/folder/folder_snapshot.py`), kept in a folder, verified, restored."""
+"""Backups of a data folder: created from a snapshot of the folder (`storage/cut.py`), verified, restored."""

@@ -1,7 +1,6 @@
-"""Copy a cut into a folder of back-ups: only what is not there yet.
+"""Copy a snapshot of a data folder into a backup store; only new data is copied.
 
-Knows: how a file becomes pieces, and which files need not be read. Refuses to know: how the cut was taken.
-Invariant: what is read is as long as it was at the cut, or the back-up is not finished.
+A file that is shorter than at the time of the snapshot fails the backup.
 """
 
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Pi
 from braidlog.tools.backup.store import BackupStore
 
 Progress = Callable[[int], None]
-"""Is told how many bytes are done, after each piece."""
+"""progress(number of bytes), called after each piece."""
 
 
 def advance(progress: Progress | None, done: int) -> None:
@@ -28,13 +27,13 @@ def advance(progress: Progress | None, done: int) -> None:
 
 
 def read_listing(disk: Disk, cut: str) -> list[CutFile]:
-    """The files of a cut; `StorageFault` if it cannot be read from here."""
+    """Return the files of a snapshot. Raises `StorageFault` if they are not readable."""
     try:
         return msgspec.msgpack.decode(read_whole(disk, join(cut, LISTING)), type=list[CutFile])
     except StorageFault as fault:
         raise BrokerError(
             Reason.FOLDER_NOT_FOUND,
-            f"the node's files are not readable here ({fault}): run this on the machine of the node, as the user it runs as",
+            f"the node's files are not readable ({fault}): run this command on the machine of the node, as the node's user",
         ) from fault
 
 
@@ -49,7 +48,7 @@ def create_backup(  # noqa: PLR0913 - what is copied, where to, how
     full: bool = False,
     progress: Progress | None = None,
 ) -> Manifest:
-    """A back-up of the cut, whose files are in the folder `cut`. `full`: every byte is read, and compared with what is there."""
+    """Create a backup of the snapshot in the folder `cut`. `full`: read every byte, and compare it with existing pieces."""
     identity = _identity(files)
     with store.writing():
         known = {} if full else _known(store, identity)
@@ -76,7 +75,7 @@ def create_backup(  # noqa: PLR0913 - what is copied, where to, how
 
 
 def _identity(files: list[CutFile]) -> str:
-    """Of the folder that was cut; one that does not say whose it is could not be opened once it is restored."""
+    """Return the identity of the data folder. Without one, a restored folder could not be opened."""
     for file in files:
         if file.path in ("folder.a", "folder.b"):
             try:
@@ -84,23 +83,23 @@ def _identity(files: list[CutFile]) -> str:
                 return msgspec.json.decode(slot.payload, type=FolderIdentity).folder_id
             except (ValueError, msgspec.MsgspecError):
                 continue
-    raise StorageFault("the data folder does not say whose it is: `braid log verify` tells more")
+    raise StorageFault("the data folder has no identity; see `braid log verify`")
 
 
 def _known(store: BackupStore, identity: str) -> dict[str, BackupFile]:
-    """The files of the newest back-up of the same folder that can be read."""
+    """Return the files of the newest readable backup of the same folder."""
     for backup in reversed(store.finished()):
         try:
             manifest = store.read_manifest(backup)
         except StorageFault:
-            continue  # `braid backup verify` tells of it; what it would have spared is read
+            continue  # `braid backup verify` reports it; here its data is only read again
         if manifest.folder_id == identity:
             return {file.path: file for file in manifest.files}
     return {}
 
 
 def _is_same(file: CutFile, before: BackupFile) -> bool:
-    """Whether nobody has touched it since: a file that nobody appends to any more, of the same size and time."""
+    """Return whether the file is unchanged since a backup: complete, with the same size and time."""
     return file.is_final and before.is_final and (file.size, file.modified_ns) == (before.size, before.modified_ns)
 
 
@@ -116,7 +115,9 @@ def _copy(
             while at < file.size:
                 data = source.read_at(min(PIECE_BYTES, file.size - at), at)
                 if not data:
-                    raise StorageFault(f"the file ends at {at}, and had {file.size} bytes: back up again", file.path)
+                    raise StorageFault(
+                        f"the file ends at {at} instead of {file.size} bytes: run the backup again", file.path
+                    )
                 piece, new_bytes = store.put(data, doubts=full)
                 pieces.append(piece)
                 added += new_bytes
@@ -126,7 +127,7 @@ def _copy(
 
 
 def _fresh_id(store: BackupStore, now_ms: int) -> str:
-    """Ids are in the order in which back-ups were made, whatever the clock does."""
+    """Return an id that sorts after all existing ones, even if the clock went back."""
     newest = max(store.finished(), default="")
     while True:
         moment = datetime.fromtimestamp(now_ms / 1000, tz=UTC)

@@ -1,7 +1,6 @@
-"""What a back-up says of itself: which files it has, and of which pieces each is made.
+"""The manifest of a backup: its files, and the pieces of each.
 
-Knows: the form of a manifest, and what may stand in one. Refuses to know: where it is kept.
-Invariant: a manifest that was read names no place outside a data folder and no piece longer than one is; its own checksum holds.
+A manifest is valid only with its checksum, paths inside a data folder, and pieces within the size limit.
 
     <backup id>.json    one line of JSON, then one line "sha256 <64 hexadecimal digits>" of the first
 """
@@ -26,14 +25,14 @@ ID: Final = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """Some bytes of a file, by their SHA-256."""
+    """A range of a file, by its SHA-256."""
 
     digest: str
     size: int
 
 
 class BackupFile(msgspec.Struct, frozen=True):
-    """A file of the data folder: `head`, then the pieces."""
+    """A file of the data folder: `head` followed by the pieces."""
 
     path: str
     size: int
@@ -45,13 +44,13 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     backup: str
-    """Its id: when the cut was taken, UTC."""
+    """The backup's id: time of the snapshot in UTC."""
     folder_id: str
-    """Whose data folder it is."""
+    """Identity of the data folder."""
     braidlog: str
     created_ms: int
     added_bytes: int
-    """What this one added to the back-up folder; the rest was there."""
+    """Bytes that this backup added to the store."""
     files: list[BackupFile]
     format: int = FORMAT
 
@@ -66,16 +65,18 @@ def pack_manifest(manifest: Manifest) -> bytes:
 
 
 def unpack_manifest(data: bytes, name: str) -> Manifest:
-    """`StorageFault` if it is not one that was written here."""
+    """Parse and check a manifest. Raises `StorageFault`."""
     body, _, rest = data.partition(b"\n")
     if rest != b"sha256 " + hashlib.sha256(body).hexdigest().encode() + b"\n":
-        raise StorageFault("its checksum does not hold: it is damaged, and so is this back-up", name)
+        raise StorageFault("checksum mismatch: this backup is damaged", name)
     try:
         manifest = msgspec.json.decode(body, type=Manifest)
     except msgspec.MsgspecError as error:
-        raise StorageFault(f"it is no manifest of a back-up: {error}", name) from error
+        raise StorageFault(f"not a backup manifest: {error}", name) from error
     if manifest.format != FORMAT:
-        raise StorageFault(f"it has format {manifest.format}; this version of braidlog reads {FORMAT}", name)
+        raise StorageFault(
+            f"unsupported format {manifest.format}; this version of braidlog reads format {FORMAT}", name
+        )
     for each in manifest.files:
         _check(each, name)
     return manifest
@@ -83,8 +84,8 @@ def unpack_manifest(data: bytes, name: str) -> Manifest:
 
 def _check(file: BackupFile, name: str) -> None:
     if not _PATH.fullmatch(file.path):
-        raise StorageFault(f"it names {file.path[:80]!r}, which is no file of a data folder", name)
+        raise StorageFault(f"invalid path {file.path[:80]!r}", name)
     if not all(_DIGEST.fullmatch(each.digest) and 0 < each.size <= PIECE_BYTES for each in file.pieces):
-        raise StorageFault(f"a piece of {file.path} is none", name)
+        raise StorageFault(f"invalid piece of {file.path}", name)
     if len(file.head) + sum(each.size for each in file.pieces) != file.size:
         raise StorageFault(f"the pieces of {file.path} do not add up to its size", name)

@@ -1,12 +1,11 @@
-"""Back-ups in an object store: `s3://bucket/prefix`, `gs://…`, `abfss://…`, with the layout that a folder has.
+"""Backups in an object store: `s3://bucket/prefix`, `gs://…`, `abfss://…`, with the layout of a folder.
 
-Knows: Arrow's file systems, as tables use them (`tables/files.py`). Refuses to know: what is kept.
-Invariants: an object is there when its upload is complete, whole, and not before. One process at a time writes. A store has no
-locks: whoever writes says so with an object of its own, `writing/<token>`, before it looks for those of others. Lists are of what
-is there now, so of two who begin at once at least one sees the other, and gives way.
+Uses Arrow's file systems, as tables do (`tables/files.py`). An object appears complete, when its upload ends.
 
-A process that was killed leaves its object. Whoever writes renews it, and stops by itself if that was not done for half of
-`HELD_SECONDS`, whatever held it up; so one older than `HELD_SECONDS`, by the store's own clock, is nobody's, and is removed.
+Only one process writes at a time. A store has no locks, so a writer first creates the object `writing/<token>`, then
+lists those of other writers. Lists are consistent: of two concurrent writers at least one sees the other and gives up.
+A killed process leaves its object. A writer renews its object, and stops if it could not renew it for half of
+`HELD_SECONDS`. So an object older than `HELD_SECONDS`, by the store's clock, is abandoned and removed.
 """
 
 import contextlib
@@ -26,22 +25,22 @@ HELD_SECONDS: Final = 1800
 RENEWED_SECONDS: Final = 120
 _WRITING: Final = "writing"
 _SCHEMES: Final = ("s3://", "gs://", "abfss://")
-_HINT: Final = "a store's address and credentials: --store-file, or the variables that its own tools read"
+_HINT: Final = "pass the store's address and credentials in --store-file, or in the variables that its own tools use"
 
 
 def _since_boot() -> float:
-    """Seconds; those in which the machine slept count."""
+    """Return seconds since boot, including suspended time."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ObjectPlace:
-    """The objects below a URI."""
+    """Backup store in the objects below a URI."""
 
     def __init__(self, path: str, properties: Mapping[str, str], seconds: Callable[[], float] = _since_boot) -> None:
         self.path = path.rstrip("/")
         if not self.path.startswith(_SCHEMES):
             raise BrokerError(
-                Reason.INVALID_SETTING, f"{path}: back-ups are kept in a folder, or in {', '.join(_SCHEMES)}"
+                Reason.INVALID_SETTING, f"{path}: unsupported scheme; use a folder, or {', '.join(_SCHEMES)}"
             )
         try:
             self._files, self._root = file_system(self.path, properties)
@@ -49,18 +48,18 @@ class ObjectPlace:
             raise BrokerError(Reason.INVALID_SETTING, f"{self.path} cannot be opened: {error} ({_HINT})") from error
         self._seconds = seconds
         self._own = ""
-        """The name of the object by which this one writes; none while it does not."""
+        """Name of this writer's lock object; None while it does not write."""
         self._renewed = 0.0
         self._there: dict[str, int] | None = None
-        """All names and sizes, while this one writes and nobody else does."""
+        """Names and sizes of all objects, valid while this process is the only writer."""
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def sizes(self, folder: str) -> dict[str, int]:
         return {name: size for name, (size, _) in self._list(folder).items()}
 
     def _list(self, folder: str) -> dict[str, tuple[int, float]]:
-        """Names, how many bytes each has, and when it was written, in seconds."""
+        """Return names with sizes and modification times in seconds."""
         with self._explained("be listed"):
             found = self._files.get_file_info(
                 FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True, recursive=True)
@@ -76,7 +75,7 @@ class ObjectPlace:
     def size(self, name: str) -> int | None:
         self._hold()
         if self._there is None:
-            self._there = self.sizes("")  # one list instead of a question for each
+            self._there = self.sizes("")  # one list instead of a request per object
         return self._there.get(name)
 
     def read(self, name: str) -> bytes:
@@ -87,7 +86,7 @@ class ObjectPlace:
                 with self._files.open_input_stream(f"{self._root}/{name}", compression=None) as stream:
                     return bytes(stream.read())
             except FileNotFoundError as error:
-                raise StorageFault("it is missing", f"{self.path}/{name}") from error
+                raise StorageFault("object not found", f"{self.path}/{name}") from error
 
     # -- writing ---------------------------------------------------------------------------------------------
 
@@ -102,7 +101,7 @@ class ObjectPlace:
             own, self._own, self._there = self._own, "", None
             with contextlib.suppress(
                 OSError, pa.ArrowException
-            ):  # it is nobody's soon, and what went wrong has been said
+            ):  # it expires soon, and the first error has been raised
                 self._files.delete_file(f"{self._root}/{own}")
 
     def _renew(self) -> None:
@@ -115,26 +114,26 @@ class ObjectPlace:
         if self._own not in others:
             raise BrokerError(
                 Reason.UNAVAILABLE,
-                f"{self.path}: the store does not list what was just written: back-ups need one that does",
+                f"{self.path}: the store's lists are not consistent: backups need a store that lists objects immediately",
             )
         now = others.pop(self._own)[1]
         for name, (_, written) in others.items():
             if now - written <= HELD_SECONDS:
                 raise BrokerError(
                     Reason.FOLDER_IN_USE,
-                    f"{self.path} is in use: another writes there ({name}, {now - written:.0f} s old). Try again later; "
-                    f"one that was killed is forgotten after {HELD_SECONDS // 60} minutes",
+                    f"{self.path} is in use by another process ({name}, {now - written:.0f} s old). Retry later; "
+                    f"the lock of a killed process expires after {HELD_SECONDS // 60} minutes",
                 )
             self._delete(name)
 
     def _hold(self) -> None:
-        """Before anything that relies on being alone."""
+        """Check and renew the lock, before a change that needs exclusive access."""
         assert self._own, "within `writing`"
         passed = self._seconds() - self._renewed
         if passed > HELD_SECONDS / 2:
             raise BrokerError(
                 Reason.TIMED_OUT,
-                f"{self.path}: held up for {passed:.0f} s, and others may write by now: run it again, what was copied is there",
+                f"{self.path}: lock expired: not renewed for {passed:.0f} s. Run the command again; copied data is reused",
             )
         if passed > RENEWED_SECONDS:
             self._renew()
@@ -148,12 +147,12 @@ class ObjectPlace:
     def _put(self, name: str, data: bytes) -> None:
         with self._explained("be written"):
             stream = self._files.open_output_stream(f"{self._root}/{name}", compression=None)
-            # All in one call, and no `with`, which would complete an upload that failed: it is whole, or not there.
+            # One call, and no `with`, which would complete a failed upload: the object appears complete or not at all.
             stream.write(data)
             stream.close()
 
     def settle(self, names: Iterable[str]) -> None:
-        """They are, when the store has answered."""
+        """Do nothing: objects are durable when the store has answered."""
 
     def remove(self, name: str) -> None:
         self._hold()
@@ -182,12 +181,12 @@ class ObjectPlace:
     def _has_no_bucket(self) -> bool:
         with contextlib.suppress(
             OSError, pa.ArrowException
-        ):  # rights to some of a bucket's objects are none to the bucket
+        ):  # access to objects of a bucket does not imply access to the bucket
             return bool(self._files.get_file_info(self._root.partition("/")[0]).type is FileType.NotFound)
         return False
 
     def _no_bucket(self) -> BrokerError:
         bucket = self._root.partition("/")[0]
         return BrokerError(
-            Reason.FOLDER_NOT_FOUND, f"{self.path}: the store has no bucket {bucket!r}; make it, or name another"
+            Reason.FOLDER_NOT_FOUND, f"{self.path}: bucket {bucket!r} does not exist; create it, or name another"
         )

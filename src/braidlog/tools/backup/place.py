@@ -1,7 +1,7 @@
-"""Where back-ups are kept, as a port: a folder (here) or an object store (`object_place.py`).
+"""Port of a backup store: a folder (here) or an object store (`object_place.py`).
 
-Knows: how things appear whole, when they are durable, who may write. Refuses to know: what they are.
-Invariants: what is read under a name was written there at once and to its end. One process at a time writes.
+A file appears under its name complete or not at all. Only one process writes at a time. Does not handle: the content of
+the files.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,55 +16,55 @@ _FILE: Final = "file://"
 
 
 class Place(Protocol):
-    """A tree of named things; `/` stands between the parts of a name."""
+    """A tree of named files; `/` separates the parts of a name."""
 
     @property
     def path(self) -> str:
-        """What people call it."""
+        """The path or URI of the store."""
         ...
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The names below a folder, and how many bytes each has; none if it is not there."""
+        """Return the names below a folder with their sizes; empty if it does not exist."""
         ...
 
     def size(self, name: str) -> int | None:
-        """Of what is there while one writes; None if it is not."""
+        """Return the size of a file while writing; None if it does not exist."""
         ...
 
     def read(self, name: str) -> bytes:
-        """`StorageFault` if it is not there."""
+        """Return the content of a file. Raises `StorageFault` if it does not exist."""
         ...
 
     def writing(self) -> AbstractContextManager[None]:
-        """The right to write and to remove, for one at a time; `BrokerError(FOLDER_IN_USE)` if another has it."""
+        """Lock the store for writing and removing. Raises `BrokerError(FOLDER_IN_USE)` if another process holds the lock."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """All of it appears under this name, or nothing."""
+        """Write a file atomically."""
         ...
 
     def settle(self, names: Iterable[str]) -> None:
-        """Return when these names, written or removed, survive whatever happens."""
+        """Return when these written or removed names are durable."""
         ...
 
     def remove(self, name: str) -> None: ...
 
 
 def open_place(disk: Disk, path: str, properties: Mapping[str, str]) -> Place:
-    """A folder, or a URI; `properties`: of its store, as pyiceberg calls them."""
+    """Open a folder or a URI; `properties`: of its store, in pyiceberg's names."""
     if path.startswith(_FILE):
         path = path.removeprefix(_FILE)
     if "://" not in path:
         return FolderPlace(disk, path)
-    from braidlog.tools.backup.object_place import ObjectPlace  # noqa: PLC0415 - folders do without Arrow
+    from braidlog.tools.backup.object_place import ObjectPlace  # noqa: PLC0415 - folders do not need Arrow
 
     return ObjectPlace(path, properties)
 
 
 class FolderPlace:
-    """A folder of a disk; `LOCK` in it is held by the one process that writes.
+    """Backup store in a folder; the writing process holds its `LOCK`.
 
-    <name>.new    one that was never finished: written over
+    <name>.new    an incomplete file, which is overwritten
     """
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -103,7 +103,7 @@ class FolderPlace:
             lock.release()
 
     def _make(self, path: str) -> None:
-        """Durable in the folder that holds it, and so are those above."""
+        """Make a folder and its parents durably."""
         if not self._disk.exists(path):
             self._make(parent(path))
             self._disk.make_folder(path)

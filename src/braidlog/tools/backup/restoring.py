@@ -1,8 +1,7 @@
-"""Read a back-up again: is it whole, and make a data folder of it.
+"""Verify a backup, and restore a data folder from it.
 
-Knows: in which order a folder comes to be. Refuses to know: what is in its files.
-Invariant: a restored folder is there entirely or not at all. As long as it is not, it has a file `restoring` and no description,
-and is refused by a node. The description comes when everything else is durable.
+A restore is atomic: until it is complete the folder has a file `restoring` and no identity, and nodes refuse it. The
+identity is written when everything else is durable.
 """
 
 from collections.abc import Iterable
@@ -23,14 +22,14 @@ _NEW = ".new"
 
 
 class BackupFault(msgspec.Struct, frozen=True):
-    """A file of a back-up that cannot be restored."""
+    """A file of a backup that cannot be restored."""
 
     path: str
     why: str
 
 
 class BackupReport(msgspec.Struct, frozen=True):
-    """What `braid backup verify -o json` prints."""
+    """Output of `braid backup verify -o json`."""
 
     backup: str
     files: int
@@ -43,7 +42,7 @@ class BackupReport(msgspec.Struct, frozen=True):
 
 
 def verify_backup(store: BackupStore, manifest: Manifest, progress: Progress | None = None) -> BackupReport:
-    """Read every byte of it."""
+    """Verify every byte of a backup."""
     faults = []
     good: set[Piece] = set()
     for file in manifest.files:
@@ -62,7 +61,7 @@ def verify_backup(store: BackupStore, manifest: Manifest, progress: Progress | N
 def restore_backup(
     disk: Disk, store: BackupStore, manifest: Manifest, data: str, progress: Progress | None = None
 ) -> None:
-    """Make a data folder of a back-up. `data` is not there yet, or empty."""
+    """Restore a data folder from a backup. `data` must not exist, or be empty."""
     _check_empty(disk, data)
     for folder in _missing(disk, data):
         disk.make_folder(folder)
@@ -93,21 +92,21 @@ def _check_empty(disk: Disk, data: str) -> None:
     names = [name for name in disk.names(data) if name != "LOCK"]
     if RESTORING in names and not {*_DESCRIPTION} & {*names}:
         raise BrokerError(
-            Reason.FOLDER_IN_USE, f"a restore into {data} was interrupted: remove what is in it, and restore again"
+            Reason.FOLDER_IN_USE, f"a restore into {data} was interrupted: empty the folder and restore again"
         )
     if names:
         raise BrokerError(
-            Reason.FOLDER_IN_USE, f"{data} is not empty ({', '.join(names[:3])}): restore into a folder of its own"
+            Reason.FOLDER_IN_USE, f"{data} is not empty ({', '.join(names[:3])}): restore into an empty folder"
         )
 
 
 def _missing(disk: Disk, path: str) -> Iterable[str]:
-    """The folders to make, from above."""
+    """Yield the folders to create, parents first."""
     return () if disk.exists(path) else (*_missing(disk, parent(path)), path)
 
 
 def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile, progress: Progress | None) -> set[str]:
-    """The file, synced; the folders in which there is a new name."""
+    """Write and sync a file; return the folders with new names."""
     place = join(data, file.path + _NEW if file.path in _DESCRIPTION else file.path)
     folders = {*_missing(disk, parent(place))}
     for folder in sorted(folders):

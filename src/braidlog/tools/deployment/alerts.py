@@ -1,8 +1,7 @@
-"""Rules for Prometheus: what is worth waking somebody for, what is worth recording.
+"""Alerting and recording rules for Prometheus.
 
-Knows: expressions over the metrics of `model/reporting/metrics.py`, how long each has to hold, what to do. Refuses to
-know: who is told. Invariant: the table is the only place where an alert is spelled: `braid generate prometheus
---rules` and the guide's table follow it; tests hold it to the metrics that a node tells.
+The table is the only definition of the alerts: `braid generate prometheus --rules` and the table in the guide are
+generated from it, and tests check it against the metrics of a node.
 """
 
 from typing import Final, NamedTuple
@@ -14,9 +13,9 @@ class Alert(NamedTuple):
     name: str
     what: str
     expr: str
-    """`JOB` stands for the name that Prometheus has for the nodes."""
+    """An alert; `JOB` in its expression is replaced by the job name of the nodes in Prometheus."""
     holds: str
-    """For so long, in Prometheus' words; empty: at once."""
+    """Duration in Prometheus' notation; empty: immediately."""
     do: str
     severity: str = WARNING
     of_cluster: bool = False
@@ -48,7 +47,7 @@ ALERTS: Final = (
         "node down",
         'up{job="JOB"} == 0 or braidlog_up == 0',
         "1m",
-        "look at its log; a process that is there and does not answer is stuck on its disk, or out of CPU",
+        "check its log; a process that does not answer is blocked on its disk or lacks CPU",
         CRITICAL,
     ),
     Alert(
@@ -56,8 +55,8 @@ ALERTS: Final = (
         "partition offline",
         "braidlog_partitions_offline > 0",
         "",
-        "`braid doctor` and, for every byte, `braid log verify` say what is damaged, `braid log repair` offers what can be done; "
-        "a folder that is lost is named in the node's log: restore it, or delete the topic and create it again",
+        "`braid doctor` and, for every byte, `braid log verify` show the damage, `braid log repair` repairs it; "
+        "the node's log names a lost folder: restore it, or delete and recreate the topic",
         CRITICAL,
     ),
     Alert(
@@ -65,20 +64,20 @@ ALERTS: Final = (
         "partition read only",
         "braidlog_partitions_read_only > 0",
         "",
-        "damage, or a failed sync: check the disk, then restart the node",
+        "damage or a failed sync: check the disk, then restart the node",
         CRITICAL,
     ),
     Alert(
         "BraidlogSetAside",
-        "something was set aside",
+        "files quarantined",
         "braidlog_set_aside > 0",
         "",
-        "a damaged copy was replaced by another node's, or a topic is not in the metadata: `braid doctor` names it; look at it "
+        "a damaged replica was replaced, or a topic is missing in the metadata: `braid doctor` names the files; check them "
         "and at the disk, then delete the files",
     ),
     Alert(
         "BraidlogDiskFills",
-        "disk fills (of node_exporter)",
+        "disk fills up (metric of node_exporter)",
         "predict_linear(node_filesystem_avail_bytes[6h], 86400) < 0",
         "1h",
         "shorten `retention_ms` or `retention_bytes` of the largest topics",
@@ -88,11 +87,11 @@ ALERTS: Final = (
         "group falls behind",
         "group:braidlog_group_lag_records:sum > 10000 and deriv(group:braidlog_group_lag_records:sum[15m]) > 0",
         "15m",
-        "more members, up to the number of partitions; or a member that is stuck",
+        "add members, up to the number of partitions; or restart a stuck member",
     ),
     Alert(
         "BraidlogGroupDied",
-        "group has died",
+        "group has lag but no members",
         "sum by (job, group) (braidlog_group_members) == 0 and sum by (job, group) (braidlog_group_lag_records) > 0",
         "5m",
         "start its consumers",
@@ -102,28 +101,28 @@ ALERTS: Final = (
         "syncs are slow",
         "instance:braidlog_sync_seconds:p99_5m > 0.1",
         "10m",
-        "something else uses the disk",
+        "check for other load on the disk",
     ),
     Alert(
         "BraidlogClientsCutOff",
-        "clients are cut off",
+        "connections are closed by the node",
         "rate(braidlog_connections_cut_off_total[5m]) > 0",
         "5m",
-        "the log says which, and why",
+        "the log names the connections and the reasons",
     ),
     Alert(
         "BraidlogConnectionsRunOut",
-        "connections run out",
+        "connection limit is near",
         "sum by (job, instance) (braidlog_connections) / max by (job, instance) (braidlog_connections_limit) > 0.8",
         "5m",
         "raise `limits.connections_max` and `ulimit -n`",
     ),
     Alert(
         "BraidlogLimitNear",
-        "a limit is near",
+        "state limit is near",
         "braidlog_state_entries / braidlog_state_entries_limit > 0.8 or braidlog_state_bytes / braidlog_state_limit_bytes > 0.8",
         "5m",
-        "find who makes so many (the console's Groups and Topics); delete what is unused, or raise `state.*_max` or "
+        "find the largest groups and topics in the console; delete unused ones, or raise `state.*_max` or "
         "`limits.memory_bytes_max`",
     ),
     Alert(
@@ -131,31 +130,31 @@ ALERTS: Final = (
         "worker fails",
         "rate(braidlog_worker_jobs_failed_total[5m]) > 0",
         "5m",
-        'large compressed batches were answered "try again": its line is full (fewer or smaller batches), or it dies (the log '
-        "says of what)",
+        "large compressed batches were refused as retriable: the worker's queue is full (send fewer or smaller batches), or the "
+        "worker crashes (see the log)",
     ),
     Alert(
         "BraidlogLoopLate",
-        "loop is late",
+        "event loop lags",
         "braidlog_loop_lag_seconds > 0.5",
         "5m",
-        "the node has too much to do for one core: split the load over nodes",
+        "the load exceeds one core: add nodes and move partitions",
     ),
     Alert(
         "BraidlogNodeFenced",
         "cluster: node fenced",
         'max by (job) (braidlog_cluster_nodes{state="fenced"}) > 0',
         "1m",
-        "start it again; `braid cluster events` says since when, its log why. One that is gone for good: `braid cluster remove`",
+        "start it again; `braid cluster events` shows when it was fenced, its log why. A lost node: `braid cluster remove`",
         CRITICAL,
         of_cluster=True,
     ),
     Alert(
         "BraidlogNobodyLeads",
-        "cluster: nobody leads",
+        "cluster: leaderless partitions",
         "max by (job) (braidlog_cluster_leaderless_partitions) > 0",
         "15s",
-        "start the nodes that hold them: `braid cluster doctor` names the partitions",
+        "start the nodes with their replicas: `braid cluster doctor` lists the partitions",
         CRITICAL,
         of_cluster=True,
     ),
@@ -164,7 +163,7 @@ ALERTS: Final = (
         "cluster: acks=all refused",
         "sum by (job) (braidlog_cluster_below_min_partitions) > 0",
         "1m",
-        "one more loss may be one too many: start the nodes that are away",
+        "another failure may make partitions unavailable: start the offline nodes",
         CRITICAL,
         of_cluster=True,
     ),
@@ -173,41 +172,41 @@ ALERTS: Final = (
         "cluster: under-replicated",
         "sum by (job) (braidlog_cluster_under_replicated_partitions) > 0",
         "10m",
-        "all nodes live: their disks or network cannot keep up (`braidlog_cluster_follower_lag_records`)",
+        "all nodes are alive: their disks or network cannot keep up (`braidlog_cluster_follower_lag_records`)",
         of_cluster=True,
     ),
     Alert(
         "BraidlogSlotsBelowStrength",
-        "cluster: slots of keys below strength",
+        "cluster: under-replicated slots of keys",
         "sum by (job) (braidlog_kv_slots_below_strength) > 0",
         "10m",
-        "`braid cluster doctor` says which, and whether their nodes live: ALL is refused, and QUORUM with one more loss",
+        "`braid cluster doctor` lists the slots and their nodes: ALL is refused; QUORUM will be after another failure",
         of_cluster=True,
     ),
     Alert(
         "BraidlogSlotsDiffer",
-        "cluster: replicas of keys differed",
+        "cluster: replicas of keys diverged",
         "sum by (job, instance) (increase(braidlog_kv_slot_differences_total[1h])) > 0",
         "",
-        "they were put right, and the log names the keys: a defect, or a disk or memory that rots; check the machine, "
-        "and tell us if it is well",
+        "they were repaired, and the log names the keys: a software defect, or faulty disk or memory; check the machine, "
+        "and report a bug if it is healthy",
         CRITICAL,
         of_cluster=True,
     ),
     Alert(
         "BraidlogLeadersMove",
-        "cluster: leaders move a lot",
+        "cluster: frequent leader changes",
         "sum by (job, cause) (increase(braidlog_cluster_leader_changes_total[1h])) > 100",
         "",
-        "`fenced` again and again: a node that is starved of CPU, or a network that drops; `braid cluster events`",
+        "repeated `fenced`: a node lacks CPU, or the network loses packets; `braid cluster events`",
         of_cluster=True,
     ),
     Alert(
         "BraidlogEtcdAway",
-        "cluster: etcd away",
+        "cluster: etcd unavailable",
         "min by (job) (braidlog_cluster_etcd_up) == 0",
         "30s",
-        "leaders lead on, and no leader moves: see [Metadata in etcd](#metadata-in-etcd)",
+        "leaders keep serving, but cannot move: see [Metadata in etcd](#metadata-in-etcd)",
         CRITICAL,
         of_cluster=True,
     ),
@@ -216,7 +215,7 @@ ALERTS: Final = (
         "cluster: etcd slow",
         "job:braidlog_cluster_etcd_seconds:p99_5m > 0.25",
         "5m",
-        "its disk or the network between its members; a leader that dies is replaced later",
+        "check its disk and the network between its members; failover of leaders is delayed",
         of_cluster=True,
     ),
     Alert(
@@ -231,14 +230,14 @@ ALERTS: Final = (
 
 
 def rules(job: str, *, of_cluster: bool) -> str:
-    """A file of rules, as `rule_files` in prometheus.yml names it."""
+    """Return a rules file for `rule_files` in prometheus.yml."""
     shown = [alert for alert in ALERTS if of_cluster or not alert.of_cluster]
     groups = (
         ("recordings", [_rule("record", each.name, each.expr) for each in RECORDINGS]),
         ("alerts", [_alert(each, job) for each in shown if not each.of_cluster]),
         ("cluster-alerts", [_alert(each, job) for each in shown if each.of_cluster]),
     )
-    text = "# Rules for Prometheus, named by rule_files in prometheus.yml.\ngroups:\n"
+    text = "# Rules for Prometheus; add this file to rule_files in prometheus.yml.\ngroups:\n"
     for name, lines in groups:
         if lines:
             text += f"  - name: {job}-{name}\n    rules:\n{''.join(lines)}"
@@ -262,5 +261,5 @@ def _rule(kind: str, name: str, expr: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A scalar of YAML in which nothing means anything: only its own quote is doubled."""
+    """Quote a YAML scalar with single quotes, which only need doubling."""
     return "'" + text.replace("'", "''") + "'"

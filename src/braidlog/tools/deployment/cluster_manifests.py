@@ -1,7 +1,7 @@
-"""What several nodes need beyond one: members of etcd, certificates, addresses that others can dial, and never two away by plan.
+"""Parts of deployment files that clusters need: etcd members, certificates, reachable addresses, disruption budgets.
 
-Knows: the pieces that `manifests.py` puts into its files. Refuses to know: the files. Each node runs its own member, which
-shows the node's certificate and keeps what it knows on the node's volume.
+`manifests.py` puts them into its files. Each node runs its own etcd member, which uses the node's certificate and
+stores its data on the node's volume.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,14 @@ REPLICA_PORT = 8276
 
 
 def systemd_steps(nodes: int, ports: Iterable[str]) -> str:
-    """How to set up each machine, as comments; what stands in node.env are settings."""
+    """Return comments that explain how to set up each machine, with the settings of node.env."""
     members = [f"{number}=10.0.0.{number}" for number in range(1, nodes + 1)]
     doors = "\n".join(f"#   BRAID_LISTENERS__{port.upper()}__HOST=10.0.0.1" for port in ports)
     return f"""\
-# One of {nodes} nodes, on machines 10.0.0.1 to 10.0.0.{nodes}: put your own addresses in their place.
+# One of {nodes} nodes, on machines 10.0.0.1 to 10.0.0.{nodes}: replace the addresses by your own.
 # Once, anywhere:      braid cluster certificates ./certificates {" ".join(members)}
 # On each machine:     apt-get install etcd-server && systemctl disable --now etcd      (the node runs a member of its own)
-# On each machine:     its three files of ./certificates in /etc/braidlog, and in /etc/braidlog/node.env (here of machine 1):
+# On each machine:     copy its three files of ./certificates to /etc/braidlog, and write /etc/braidlog/node.env (here machine 1):
 #   BRAID_NODE=1
 #   BRAID_CLUSTER__ETCD=embedded
 #   BRAID_CLUSTER__INITIAL_CLUSTER={",".join(members)}
@@ -27,30 +27,30 @@ def systemd_steps(nodes: int, ports: Iterable[str]) -> str:
 #   BRAID_CLUSTER__PEERS__CERT=/etc/braidlog/node-1.pem
 #   BRAID_CLUSTER__PEERS__KEY=/etc/braidlog/node-1.key
 {doors}
-# On each machine, the same tokens in [auth.tokens]: a node that listens to a network does not start without. Then:
+# On each machine, the same tokens in [auth.tokens]: without tokens a node refuses to listen beyond loopback. Then:
 """
 
 
-FIND_EACH_OTHER = "  # Nodes look for each other before any of them is ready.\n  publishNotReadyAddresses: true\n"
+FIND_EACH_OTHER = "  # Nodes need to find each other before they are ready.\n  publishNotReadyAddresses: true\n"
 START_TOGETHER = """\
   podManagementPolicy: Parallel
-  # Time to catch up before the next one is restarted.
+  # Time to catch up before the next pod is restarted.
   minReadySeconds: 30
 """
 SYSTEMD_SERVICE = """\
 EnvironmentFile=/etc/braidlog/node.env
-# The node ends its member of etcd itself, as the last thing it does.
+# The node stops its etcd member itself, at the end of its shutdown.
 KillMode=mixed
 """
 
 
 def pod_environment(name: str, nodes: int, ports: Mapping[str, int]) -> str:
-    """Settings of each pod, by its number; lines of a container's `env`."""
+    """Return the lines of a container's `env` with the settings of each pod."""
     host = f"$(POD).{name}.$(NAMESPACE).svc"
     settings = {
         "CLUSTER__ETCD": "embedded",
         "CLUSTER__INITIAL_CLUSTER": ",".join(pod_addresses(name, nodes, "$(NAMESPACE)")),
-        "CLUSTER__PEERS__HOST": "0.0.0.0",  # noqa: S104 - of a pod, behind certificates
+        "CLUSTER__PEERS__HOST": "0.0.0.0",  # noqa: S104 - in a pod, protected by certificates
         "CLUSTER__PEERS__ADVERTISED_HOST": host,
         "CLUSTER__PEERS__CA": "/certificates/braidlog-ca.pem",
         "CLUSTER__PEERS__CERT": "/certificates/node-$(BRAID_NODE).pem",
@@ -68,12 +68,12 @@ def pod_environment(name: str, nodes: int, ports: Mapping[str, int]) -> str:
 
 
 def pod_addresses(name: str, nodes: int, namespace: str) -> list[str]:
-    """Each node and where it is reached, by which its certificate is checked too."""
+    """Return each node with its address, which is also in its certificate."""
     return [f"{number}={name}-{number}.{name}.{namespace}.svc" for number in range(nodes)]
 
 
 def pod_placement(name: str) -> str:
-    """Two nodes on one machine would be lost together. Lines of a pod's `spec`."""
+    """Return the lines of a pod's `spec` that keep nodes on different machines."""
     return f"""\
       affinity:
         podAntiAffinity:
@@ -86,7 +86,7 @@ def pod_placement(name: str) -> str:
 def disruption_budget(name: str) -> str:
     return f"""\
 ---
-# Never two of them away by plan: acks=all needs two replicas in sync.
+# At most one pod is down by planned disruptions: acks=all needs two in-sync replicas.
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:

@@ -1,8 +1,6 @@
-"""Files that others run braidlog with: a systemd unit, Kubernetes manifests, a Compose file, a Prometheus configuration.
+"""Deployment files: a systemd unit, Kubernetes manifests, a Compose file, a Prometheus configuration.
 
-Knows: what a node needs of each. Refuses to know: where the text goes.
-Invariants: what is named here is there: flags, settings and ports are a node's own, and tests hold them to it. Nothing is open to
-a network without tokens.
+Tests check that the flags, settings and ports in the files exist. No file opens a node to a network without tokens.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +12,7 @@ from braidlog.tools.deployment import cluster_manifests as cluster
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run, and where."""
+    """Parameters of a deployment."""
 
     name: str = "braidlog"
     program: str = "/usr/local/bin/braid"
@@ -22,7 +20,7 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     image: str = ""
     storage: str = "20Gi"
     host: str = "127.0.0.1"
-    """What clients call the machine, and the address its ports are published on."""
+    """Address that clients connect to, on which the ports are published."""
     admin: Sequence[str] = (f"127.0.0.1:{ADMIN_PORT}",)
     token_file: str = ""
     ports: Mapping[str, int] = {}
@@ -32,14 +30,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 _SETTINGS = (
     "[auth.tokens]",
-    '# app = "<SHA-256 of the token of those who write and read>"',
+    '# app = "<SHA-256 of the application token>"',
     "[admin]",
-    '# token = "<SHA-256 of the token of those who look after it>"',
+    '# token = "<SHA-256 of the operator token>"',
 )
-"""Of a node that listens to a network: without tokens it does not start."""
+"""Settings of a node that listens beyond loopback, which requires tokens."""
 
 _ONE_NODE = """\
-# It says when it serves: a large folder is looked through first, after a crash. A loop that hangs is started again.
+# The node reports when it serves; after a crash it first recovers its folder. A hanging event loop is restarted.
 Type=notify
 TimeoutStartSec=infinity
 WatchdogSec=120
@@ -65,9 +63,9 @@ Wants=network-online.target
 User={wanted.name}
 Group={wanted.name}
 ExecStart={wanted.program} serve --config {wanted.config} --data-dir /var/lib/{wanted.name}
-# Certificates are read again; connections stay.
+# Reload certificates without closing connections.
 ExecReload=/bin/kill -HUP $MAINPID
-# It answers what was asked, syncs, and notes the clean stop.
+# Drain requests, sync, and record the clean stop.
 KillSignal=SIGTERM
 TimeoutStopSec=60
 Restart=on-failure
@@ -77,7 +75,7 @@ StateDirectoryMode=0700
 UMask=0077
 LimitNOFILE=65536
 
-# It needs its folder and the network, and nothing else.
+# The node needs only its folder and the network.
 ProtectSystem=strict
 ProtectHome=yes
 PrivateTmp=yes
@@ -109,7 +107,7 @@ def _indented(lines: Sequence[str], spaces: int) -> str:
 
 
 def kubernetes(wanted: Deployment) -> str:
-    """A node, its volume, its settings and its ports. The settings hold tokens: without them it does not listen to a network."""
+    """Return manifests of a node with volume, settings and ports. The settings contain the required tokens."""
     name = wanted.name
     ports = "\n".join(
         f"            - {{name: {port}, containerPort: {number}}}" for port, number in wanted.ports.items()
@@ -124,7 +122,7 @@ def kubernetes(wanted: Deployment) -> str:
     served += "".join(f"\n    - {{name: {port}, port: {at}}}" for port, at in between.items())
     environment = "" if is_one else f"{cluster.pod_environment(name, wanted.nodes, wanted.ports)}\n"
     mount = "" if is_one else "            - {name: certificates, mountPath: /certificates, readOnly: true}\n"
-    # The key of a node has to be readable by the user that the pod runs as, and by nobody else.
+    # The key of a node must be readable by the pod's user only.
     secret = f"{{secretName: {name}-certificates, defaultMode: 0440}}"
     volume = "" if is_one else f"        - name: certificates\n          secret: {secret}\n"
     numbered = " ".join(cluster.pod_addresses(name, wanted.nodes, "default"))
@@ -132,10 +130,10 @@ def kubernetes(wanted: Deployment) -> str:
         ""
         if is_one
         else f"""\
-# {wanted.nodes} of them, each with a member of etcd: the image has etcd too. Kubernetes 1.28 or newer, which numbers pods.
-# Before it is applied, with your namespace in place of default:
+# {wanted.nodes} pods, each with a member of etcd, which the image must contain. Kubernetes 1.28 or newer, which numbers pods.
+# Before you apply this file, with your namespace instead of default:
 #   braid cluster certificates ./certificates {numbered}
-#   rm ./certificates/braidlog-ca.key      (keep a copy of it elsewhere: it is for nodes to come)
+#   rm ./certificates/braidlog-ca.key      (keep a copy elsewhere, for additional nodes)
 #   kubectl create secret generic {name}-certificates --from-file ./certificates
 """
     )
@@ -143,8 +141,8 @@ def kubernetes(wanted: Deployment) -> str:
     return f"""\
 # A braidlog node on Kubernetes: one pod, one volume.
 {steps}\
-# First take the # from the lines of the Secret and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
-# a node that listens to a network does not start without.
+# First uncomment the lines of the Secret and insert the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
+# without tokens a node refuses to listen beyond loopback.
 apiVersion: v1
 kind: Secret
 metadata:
@@ -182,9 +180,9 @@ spec:
       labels: {{app: {name}}}
     spec:
 {"" if is_one else cluster.pod_placement(name)}\
-      # A clean stop answers what was asked, and syncs.
+      # A graceful stop drains requests and syncs.
       terminationGracePeriodSeconds: 60
-      # Or a service called braid would set variables that the node takes for settings.
+      # A service named braid would set variables that the node reads as settings.
       enableServiceLinks: false
       securityContext:
         runAsNonRoot: true
@@ -200,7 +198,7 @@ spec:
               valueFrom: {{fieldRef: {{fieldPath: metadata.name}}}}
             - name: NAMESPACE
               valueFrom: {{fieldRef: {{fieldPath: metadata.namespace}}}}
-            # Where clients are sent to: a name that is known in every namespace of the cluster.
+            # Address for clients, resolvable in every namespace of the cluster.
             - {{name: BRAID_LISTENERS__KAFKA__ADVERTISED_HOST, value: "$(POD).{name}.$(NAMESPACE).svc"}}
             - {{name: BRAID_ADMIN__HOST, value: "0.0.0.0"}}
 {hosts}
@@ -248,14 +246,14 @@ spec:
 
 
 def compose(wanted: Deployment) -> str:
-    """A node in a container, its volume and its settings, for one machine."""
+    """Return a Compose file of a node in a container, with volume and settings, for one machine."""
     ports = {**wanted.ports, "admin": wanted.admin_port}
     published = [f'- "{wanted.host}:{number}:{number}"  # {port}' for port, number in ports.items()]
     hosts = [f'BRAID_LISTENERS__{port.upper()}__HOST: "0.0.0.0"' for port in wanted.ports]
     return f"""\
-# A braidlog node in a container: docker compose up --detach, or podman compose; Compose 2.23.1 or newer, which knows content.
-# First take the # from the settings below and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
-# a node that listens to a network does not start without.
+# A braidlog node in a container: docker compose up --detach, or podman compose; Compose 2.23.1 or newer, which supports content.
+# First uncomment the settings below and insert the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
+# without tokens a node refuses to listen beyond loopback.
 name: {wanted.name}
 services:
   {wanted.name}:
@@ -263,7 +261,7 @@ services:
     entrypoint: [braid, serve, --config, /etc/braidlog/braid.toml, --data-dir, /data]
     user: "10001:10001"
     environment:
-      # Where clients are sent to: another address than this needs --host.
+      # Address for clients; generate with --host to change it.
       BRAID_LISTENERS__KAFKA__ADVERTISED_HOST: "{wanted.host}"
       BRAID_ADMIN__HOST: "0.0.0.0"
 {_indented(hosts, 6)}
@@ -274,9 +272,9 @@ services:
       interval: 10s
       timeout: 10s
       retries: 3
-      # A large folder is looked through first, after a crash.
+      # After a crash the node first recovers its folder.
       start_period: 5m
-    # A clean stop answers what was asked, and syncs.
+    # A graceful stop drains requests and syncs.
     stop_grace_period: 60s
     restart: unless-stopped
     read_only: true
@@ -303,7 +301,7 @@ def prometheus(wanted: Deployment) -> str:
         secret = f"    authorization:\n      credentials_file: {wanted.token_file}\n"
     targets = ", ".join(f'"{target}"' for target in wanted.admin)
     return f"""\
-# For prometheus.yml: the figures of braidlog's nodes, and the file that `braid generate prometheus --rules` prints.
+# For prometheus.yml: the metrics of braidlog's nodes, and the rules file of `braid generate prometheus --rules`.
 rule_files: [{wanted.name}-rules.yml]
 scrape_configs:
   - job_name: {wanted.name}

@@ -1,1 +1,1 @@
-"""Offline work on a key-value store: what is damaged in it, what can still be read, how it is made whole."""
+"""Offline tools for a key-value store: verify, salvage and repair."""

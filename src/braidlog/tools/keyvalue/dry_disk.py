@@ -1,7 +1,4 @@
-"""A disk that is read and never written: what an opening would do is done, and nothing of it is kept.
-
-Knows: which names would be gone. Refuses to know: what is read.
-"""
+"""A `Disk` that discards writes, to open a store without changing it."""
 
 from collections.abc import Sequence
 
@@ -9,7 +6,7 @@ from braidlog.storage.files import Buffer, Disk, File, Lock, join
 
 
 class DryFile:
-    """A file whose changes go nowhere; without one below it, an empty file."""
+    """A file that discards changes; empty without a file below it."""
 
     def __init__(self, path: str, below: File | None) -> None:
         self.path = path
@@ -30,7 +27,7 @@ class DryFile:
     def forget(self, position: int, size: int) -> None: ...
 
     def fileno(self) -> int:
-        raise AssertionError("nobody sends a file that is only looked at")
+        raise AssertionError("a dry-run file has no descriptor")
 
     def close(self) -> None:
         if self._below is not None:
@@ -38,7 +35,7 @@ class DryFile:
 
 
 class DryDisk:
-    """A `Disk` over another one."""
+    """A `Disk` on top of another, which it never changes."""
 
     def __init__(self, below: Disk) -> None:
         self._below = below
@@ -47,10 +44,10 @@ class DryDisk:
     def create(self, path: str) -> DryFile:
         return DryFile(path, None)
 
-    def open(self, path: str, *, writable: bool) -> DryFile:  # noqa: ARG002 - it never is
+    def open(self, path: str, *, writable: bool) -> DryFile:  # noqa: ARG002 - never writable
         return DryFile(path, self._below.open(path, writable=False))
 
-    def rename(self, old: str, new: str) -> None:  # noqa: ARG002 - nobody looks for it
+    def rename(self, old: str, new: str) -> None:  # noqa: ARG002 - the new name is never used
         self._gone.add(old)
 
     def remove(self, path: str) -> None:
@@ -70,4 +67,4 @@ class DryDisk:
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> Lock:
-        raise AssertionError(f"{path}: what is only looked at is not locked")
+        raise AssertionError(f"{path}: a dry-run disk has no locks")

@@ -1,4 +1,4 @@
-"""What is wrong with a key-value store, in words a person and a program can act on."""
+"""Findings about a key-value store, for people and programs."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ KEYS_TOLD_MAX = 100
 
 
 class StoreFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not as it should be. `file` is in the store's folder; bytes are [position, end)."""
+    """A problem. `file` is in the store's folder; bytes are [position, end)."""
 
     severity: Severity
     file: str
@@ -18,9 +18,9 @@ class StoreFinding(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     end: int = 0
     mutations_lost: int | None = 0
-    """None: nobody can tell how many."""
+    """None: unknown."""
     keys: list[str] = []
-    """Whose they are, as far as it can be read in the damaged bytes; the first hundred."""
+    """Affected keys, as far as the damaged bytes are readable; the first hundred."""
 
 
 def keys_told(keys: list[bytes]) -> list[str]:
@@ -28,7 +28,7 @@ def keys_told(keys: list[bytes]) -> list[str]:
 
 
 def missing(file: str, first: int, last: int, why: str) -> StoreFinding:
-    """Mutations that no file has."""
+    """Return a finding about mutations that no file contains."""
     return StoreFinding(
         severity=Severity.DAMAGE,
         file=file,
@@ -39,16 +39,16 @@ def missing(file: str, first: int, last: int, why: str) -> StoreFinding:
 
 
 class StoreReport(msgspec.Struct, kw_only=True):
-    """What a check of a store found."""
+    """Result of verifying a store."""
 
     folder: str
     sound: bool
-    """Whether an opening takes all of it."""
+    """Whether opening succeeds completely."""
     refused: str | None
-    """Why it refuses it, or which keys."""
+    """Why opening fails, or which keys it refuses."""
     keys: int
-    """Those that can be read."""
+    """Number of readable keys."""
     sequence: int
-    """The last mutation that is known of."""
+    """Number of the last known mutation."""
     findings: list[StoreFinding]
     next_command: str | None = None

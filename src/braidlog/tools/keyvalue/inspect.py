@@ -1,8 +1,7 @@
-"""Is a key-value store what was written? Recovery says so, on a disk that keeps nothing; remains.py tells what is lost.
+"""Verify a key-value store: open it on a disk that discards writes; `remains.py` lists lost data.
 
-Knows: where the store of a data folder is, whose it is. Refuses to know: how findings are shown, how a store is made whole.
-Invariant: sound is what an opening takes whole, by the very code of an opening. Changes nothing and takes no lock: of a store in
-use the end may be seen half-written.
+A store is intact if the code of a normal opening accepts all of it. Changes nothing and takes no lock: the end of a store
+in use may be incomplete.
 """
 
 import shlex
@@ -21,17 +20,17 @@ STORE_FOLDER = "kv"
 
 
 def node_of(disk: Disk, path: str) -> bytes:
-    """The node whose data folder this is; refused if it holds no store."""
+    """Return the node of a data folder. Raises if it has no store."""
     layout = Layout(disk, path)
     if not disk.exists(join(path, STORE_FOLDER)):
-        raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} has no key-value store: no folder {STORE_FOLDER!r} in it")
+        raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} has no key-value store: missing folder {STORE_FOLDER!r}")
     if layout.is_identity_lost:
-        raise StorageFault("nobody knows whose folder it is; first: braid log repair", path)
+        raise StorageFault("the folder has lost its identity; run `braid log repair` first", path)
     return bytes.fromhex(layout.folder_id)
 
 
 def open_dry(disk: Disk, path: str, node: bytes) -> LocalStore:
-    """The store as an opening would show it; a `StorageFault` if it would refuse it, or serve only a part."""
+    """Open the store without writing. Raises `StorageFault` if opening would fail, or serve only a part."""
     settings = KeyValueSettings(memory_bytes_max=0)
     store = LocalStore(DryDisk(disk), join(path, STORE_FOLDER), node, settings, now_ms=0)
     if store.damages:
@@ -40,7 +39,7 @@ def open_dry(disk: Disk, path: str, node: bytes) -> LocalStore:
 
 
 def verify_store(disk: Disk, path: str, node: bytes) -> StoreReport:
-    """Check the store of the data folder `path`."""
+    """Verify the store of the data folder `path`."""
     folder = join(path, STORE_FOLDER)
     try:
         store = open_dry(disk, path, node)
@@ -56,7 +55,7 @@ def verify_store(disk: Disk, path: str, node: bytes) -> StoreReport:
             next_command=f"braid kv repair --dry-run {shlex.quote(path)}",
         )
     notes = [
-        StoreFinding(severity=Severity.NOTE, file=STORE_FOLDER, why=note, meaning="an opening puts it right")
+        StoreFinding(severity=Severity.NOTE, file=STORE_FOLDER, why=note, meaning="opening repairs it")
         for note in store.notes
     ]
     return StoreReport(

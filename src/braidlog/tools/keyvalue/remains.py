@@ -1,8 +1,6 @@
-"""What can still be read of a damaged store: every whole block of its snapshot, every whole entry of its log.
+"""Read what remains of a damaged store: every intact block of its snapshot, every intact entry of its log.
 
-Knows: how to go on behind what is damaged, and what is lost there. Refuses to know: whether a store is damaged (recovery says
-that), how it is made whole.
-Invariant: changes nothing. No byte is believed whose checksum does not hold; keys are named from such bytes, and not more.
+Changes nothing. Bytes with an invalid checksum are used only to name affected keys.
 """
 
 import struct
@@ -24,26 +22,26 @@ from braidlog.tools.keyvalue.findings import StoreFinding, keys_told, missing
 
 
 class _Run(NamedTuple):
-    """Entries that follow one another, and the bytes behind them that are none."""
+    """Consecutive entries, and the invalid bytes after them."""
 
     entries: list[Entry]
     position: int
-    """Where the damage behind them begins ..."""
+    """Start of the damage after the entries ..."""
     end: int
-    """... and where it ends: the same, if there is none."""
+    """... and its end; equals the start without damage."""
     is_torn: bool
-    """It was never durable."""
+    """The bytes were never durable."""
 
 
 class _Anchor(NamedTuple):
-    """The entry that ends at `position` (None: the last one) has this number."""
+    """The number of the entry that ends at `position` (None: of the last entry)."""
 
     position: int | None
     number: int
 
 
 class Remains:
-    """The keys of one folder as far as they can be read, and the findings about the rest."""
+    """The readable keys of a store, and findings about the rest."""
 
     def __init__(self, disk: Disk, folder: str, node: bytes) -> None:
         self._disk = disk
@@ -51,7 +49,7 @@ class Remains:
         self._node = node
         self.keyspace = Keyspace()
         self.sequence = 0
-        """The last mutation that anything tells of."""
+        """Number of the last known mutation."""
         self.wall_ms = 0
         self.findings: list[StoreFinding] = []
         self._snapshot_upto = 0
@@ -65,7 +63,7 @@ class Remains:
     # -- the manifest ----------------------------------------------------------------------------------------
 
     def _read_manifest(self) -> int | None:
-        """The first number of the log file that was the last to be taken into use, if it is known."""
+        """Return the first number of the newest log file, if the manifest is readable."""
         pair = TwoCopyFile(self._disk, self._folder, logs.MANIFEST_STEM, logs.MANIFEST_MAGIC)
         slots = pair.load()
         why = "; ".join(f"{name}: {fault}" for name, fault in pair.all_faults().items())
@@ -73,18 +71,18 @@ class Remains:
             try:
                 manifest = msgspec.json.decode(slots[0].payload, type=logs.Manifest)
             except msgspec.MsgspecError as error:
-                why = f"it does not decode: {error}"
+                why = f"does not decode: {error}"
             else:
                 if manifest.node != self._node.hex():
                     raise StorageFault(f"the store belongs to node {manifest.node}", self._folder)
                 return manifest.wal_base
-        self._fault(logs.MANIFEST_STEM, f"the manifest is lost: {why}", "it is made again from the other files")
+        self._fault(logs.MANIFEST_STEM, f"the manifest is lost: {why}", "it is rebuilt from the other files")
         return None
 
     # -- the snapshot ----------------------------------------------------------------------------------------
 
     def _read_snapshot(self) -> None:
-        """The newest that is whole, if the log goes on from there; else what is left of the newest."""
+        """Read the newest intact snapshot that the log continues; else the remains of the newest one."""
         log_from = number_in(self._logs[0]) if self._logs else None
         broken: list[tuple[str, str]] = []
         for name in reversed(self._snapshots):
@@ -105,10 +103,10 @@ class Remains:
         if broken and not self._snapshot_upto and log_from != 1:
             self._read_broken(broken.pop(0)[0])
         for name, why in broken:
-            self._fault(name, why, "its keys are in an older snapshot and the log")
+            self._fault(name, why, "an older snapshot and the log contain its keys")
 
     def _read_broken(self, name: str) -> None:
-        """The whole blocks of a snapshot. What it is of, its name says, if its head does not."""
+        """Read the intact blocks of a snapshot, whose name identifies it if its header is damaged."""
         self.sequence = self._snapshot_upto = number_in(name)
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
@@ -122,14 +120,14 @@ class Remains:
                     start, (keys, position) = position, _behind_block(file, position, size)
                     self._lost_block(name, start, position, str(error), keys)
             if not is_last:
-                self._lost_block(name, size, size, "its end is missing", [])
+                self._lost_block(name, size, size, "the end is missing", [])
         finally:
             file.close()
         if not any(finding.file == name for finding in self.findings):
-            self._fault(name, "its head or its end is damaged", "all of its keys can be read")
+            self._fault(name, "the header or the end is damaged", "all keys can be read")
 
     def _lost_block(self, name: str, position: int, end: int, why: str, keys: list[bytes]) -> None:
-        named = f"{len(keys)} keys can be named" if keys else "none of them can be named"
+        named = f"{len(keys)} keys are known" if keys else "the keys are unknown"
         self.findings.append(
             StoreFinding(
                 severity=Severity.DAMAGE,
@@ -137,7 +135,7 @@ class Remains:
                 position=position,
                 end=end,
                 why=why,
-                meaning=f"the keys in these {end - position} bytes are lost, unless they were changed later; {named}",
+                meaning=f"the keys in these {end - position} bytes are lost, unless they changed later; {named}",
                 mutations_lost=None,
                 keys=keys_told(keys),
             )
@@ -151,7 +149,7 @@ class Remains:
             base = number_in(name)
             follower = number_in(self._logs[at + 1]) if at + 1 < len(self._logs) else None
             if follower is not None and follower <= self._snapshot_upto + 1:
-                self._fault(name, "an older log file", "the snapshot has all of it")
+                self._fault(name, "an older log file", "the snapshot contains all of it")
                 continue
             if base > self.sequence + 1:
                 self.findings.append(missing(name, self.sequence + 1, base - 1, "the log file before it is missing"))
@@ -163,7 +161,7 @@ class Remains:
             self._fault(
                 logs.MANIFEST_STEM,
                 f"the manifest names {logs.wal_name(named)}",
-                "it is an older one: later files are there",
+                "it is outdated: later files exist",
             )
         elif reached < self._snapshot_upto and self._logs:
             self._lost_tail(self._logs[-1], f"the log ends with mutation {reached}, before its snapshot's")
@@ -174,24 +172,24 @@ class Remains:
                 severity=Severity.DAMAGE,
                 file=name,
                 why=why,
-                meaning=f"mutations after {self.sequence}, if there were any, are lost",
+                meaning=f"mutations after {self.sequence}, if any, are lost",
                 mutations_lost=None,
             )
         )
 
     def _read_log(self, name: str, base: int, follower: int | None) -> int:
-        """Apply what a file holds; return the number of its last entry, a lost one too if it is known."""
+        """Apply the entries of a log file; return the number of its last entry, even if that entry is lost."""
         path = join(self._folder, name)
         data = read_whole(self._disk, path)
         try:
             head = logs.unpack_wal_head(data)
         except ProtocolError as error:
-            self._fault(name, f"the head is damaged: {error}", "its name says what it is")
+            self._fault(name, f"the header is damaged: {error}", "the file name identifies it")
         else:
             if (head.node, head.base) != (self._node, base):
                 why = f"the log file says it is {head.base} of node {head.node.hex()}"
                 self.findings.append(
-                    StoreFinding(severity=Severity.DAMAGE, file=name, why=why, meaning="it is not read", end=len(data))
+                    StoreFinding(severity=Severity.DAMAGE, file=name, why=why, meaning="it is ignored", end=len(data))
                 )
                 return base - 1
         mark = logs.unpack_mark(data) if len(data) >= logs.DATA_START else None
@@ -206,7 +204,7 @@ class Remains:
         return self._take(name, data, base, runs, anchor)
 
     def _take(self, name: str, data: bytes, base: int, runs: list[_Run], anchor: _Anchor | None) -> int:
-        """Number the entries of a file, apply the new ones, tell of what is between them."""
+        """Number the entries of a file, apply the new ones, and report the gaps."""
         last = base - 1
         for number, run in enumerate(runs):
             first, is_exact = _first_number(runs, number, last, anchor)
@@ -229,33 +227,32 @@ class Remains:
         return known
 
     def _lost_entries(self, name: str, data: bytes, run: _Run, first: int, following: int | None) -> None:
-        """The entries behind a run, from `first` to before `following`, if that is known. What a snapshot has is not lost."""
+        """Report lost entries after a run, [first, following) if known; entries in a snapshot are not lost."""
         count = None if following is None else max(following - max(first, self._snapshot_upto + 1), 0)
-        told = "mutations are lost, nobody can tell how many" if count is None else f"mutations lost: {count}"
+        told = "an unknown number of mutations is lost" if count is None else f"mutations lost: {count}"
         self.findings.append(
             StoreFinding(
                 severity=Severity.FAULT if count == 0 else Severity.DAMAGE,
                 file=name,
                 position=run.position,
                 end=run.end,
-                why="these bytes are no entries whose checksums hold",
-                meaning="the snapshot has what was in them; nothing is lost" if count == 0 else told,
+                why="no valid entries in these bytes",
+                meaning="the snapshot contains these mutations; nothing is lost" if count == 0 else told,
                 mutations_lost=count,
                 keys=keys_told([key_of_entry(data, run.position)]) if count == 1 else [],
             )
         )
 
     def _in_doubt(self, name: str, run: _Run) -> None:
-        """Zeros behind the last entry are what a kill leaves (storage/segment/preallocation.py), if a mark says that
-        nothing else was there."""
+        """Report zeros after the last entry, which a kill leaves (storage/reserve.py), if the durability mark is damaged."""
         self.findings.append(
             StoreFinding(
                 severity=Severity.DAMAGE,
                 file=name,
                 position=run.position,
                 end=run.end,
-                why="zeros follow the last entry, and the mark is damaged that would say how far the log was durable",
-                meaning="most likely nothing was here yet; if mutations were, they are lost",
+                why="zeros follow the last entry, and the mark of the durable end is damaged",
+                meaning="probably nothing was written here; if mutations were, they are lost",
                 mutations_lost=None,
             )
         )
@@ -275,8 +272,8 @@ class Remains:
                     file=name,
                     end=entry.end,
                     position=entry.end,
-                    why="an entry that leans on one that is lost",
-                    meaning="it is left out: its key is as it was before",
+                    why="an entry that depends on a lost entry",
+                    meaning="it is dropped: its key keeps the previous value",
                     mutations_lost=1,
                     keys=keys_told([entry.key]),
                 )
@@ -292,7 +289,7 @@ _EMPTY_BYTES = len(ListValue().write())
 
 
 def _runs(file: File, data: bytes, durable_to: int | None) -> list[_Run]:
-    """The entries of a file in runs. Behind `durable_to`, what is no entry was never promised to anybody."""
+    """Return the entries of a file in runs. Invalid bytes after `durable_to` were never acknowledged."""
     runs, position, wall_ms = [], logs.DATA_START, 0
     while True:
         entries: list[Entry] = []
@@ -306,13 +303,13 @@ def _runs(file: File, data: bytes, durable_to: int | None) -> list[_Run]:
         else:
             is_torn, behind = False, position
         runs.append(_Run(entries, position, behind, is_torn))
-        if behind >= len(data):  # a file may end inside of its head
+        if behind >= len(data):  # a file may end within its header
             return runs
         position = behind
 
 
 def _first_number(runs: list[_Run], at: int, last: int, anchor: _Anchor | None) -> tuple[int, bool]:
-    """The number of a run's first entry, and whether it is exact: else at least one was lost before it."""
+    """Return the number of a run's first entry, and whether it is exact; else entries before it are lost."""
     if at == 0:
         return last + 1, True
     if anchor is not None:
@@ -326,7 +323,7 @@ def _first_number(runs: list[_Run], at: int, last: int, anchor: _Anchor | None) 
 
 
 def _behind_block(file: File, position: int, size: int) -> tuple[list[bytes], int]:
-    """Of a damaged block: the keys that it names, and where the next one begins."""
+    """Return the keys in a damaged block, and the start of the next block."""
     data = file.read_at(min(snapshots.BLOCK_BYTES_MAX, size - position), position)
     announced = position + 8 + int.from_bytes(data[:4], "big")
     keys: list[bytes] = []

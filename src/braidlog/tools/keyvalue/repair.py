@@ -1,13 +1,12 @@
-"""Make a damaged key-value store whole: what can be read of it becomes a snapshot, the old files are set aside.
+"""Repair a damaged key-value store: write the readable data to a snapshot, and quarantine the old files.
 
-Knows: what is written in which order. Refuses to know: what is damaged (remains.py).
-Invariants: no file goes before what replaces it is durable, and before it is durable itself where it is kept. A store that is cut
-off half-way through its repair is refused by an opening or whole, and a repair of it ends the same way: it begins again.
+A file is removed only when its replacement and its quarantined copy are durable. After an interrupted repair, opening
+either fails or finds an intact store, and the repair can be run again.
 
-    report     <data>/quarantine/kv-<ms>/report.json: what was found
-    snapshot   kv/<n>.snapshot, durable, with a number above any that was given out
-    log        kv/<n + 1>.wal, empty; the manifest names it
-    set aside  the other files are copied to <data>/quarantine/kv-<ms>/, and go
+    report      <data>/quarantine/kv-<ms>/report.json: the findings
+    snapshot    kv/<n>.snapshot, durable, with a number above all used ones
+    log         kv/<n + 1>.wal, empty; the manifest names it
+    quarantine  the other files are copied to <data>/quarantine/kv-<ms>/, and removed
 """
 
 import msgspec
@@ -27,11 +26,11 @@ from braidlog.tools.keyvalue.remains import Remains
 from braidlog.tools.repair.quarantine import copy_file
 
 NUMBERS_SKIPPED = 2**32
-"""Where mutations are lost nobody knows how many: their numbers, which the change feed may have told, are not given out again."""
+"""Gap in the numbering: the number of lost mutations is unknown, and numbers in the change feed must not be reused."""
 
 
 class StoreRepairPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do."""
+    """Plan of a repair."""
 
     folder: str
     needed: bool
@@ -41,14 +40,14 @@ class StoreRepairPlan(msgspec.Struct, kw_only=True):
 
 
 class StoreRepairReport(StoreRepairPlan, kw_only=True):
-    """What a repair did, and what a check said afterwards."""
+    """Result of a repair, with a verification afterwards."""
 
     quarantine: str
     verified: StoreReport
 
 
 class StoreRepair:
-    """Look first, change later: `plan` shows what `run` does. Only `run` needs the folder's lock."""
+    """Repairs a store: `plan` shows what `run` does. Only `run` needs the folder's lock."""
 
     def __init__(self, disk: Disk, path: str, node: bytes) -> None:
         self._disk = disk
@@ -69,7 +68,7 @@ class StoreRepair:
         return StoreRepairPlan(folder=self._folder, needed=needed, keys_kept=keys, findings=findings, quarantined=names)
 
     def run(self, now_ms: int) -> StoreRepairReport:
-        """Do it. The plan is made again under the lock: what a person agreed to may have been made without it."""
+        """Repair. Plans again under the lock, since the confirmed plan may have been made without it."""
         lock = self._disk.lock(join(self._path, "LOCK"))
         try:
             plan = self.plan()
@@ -86,7 +85,7 @@ class StoreRepair:
         return StoreRepairReport(**msgspec.structs.asdict(plan), quarantine=quarantine, verified=verified)
 
     def _free_name(self, now_ms: int) -> str:
-        """A folder that no earlier repair has made."""
+        """Return an unused folder name."""
         while self._disk.exists(path := join(self._path, "quarantine", f"kv-{now_ms}")):
             now_ms += 1
         return path
@@ -106,7 +105,7 @@ class StoreRepair:
         highest = max([remains.sequence, *(int(name) for name in names if name.isdigit())])
         is_damaged = any(finding.severity is Severity.DAMAGE for finding in remains.findings)
         sequence = highest + (NUMBERS_SKIPPED if is_damaged else 1)
-        wall_ms = max(remains.wall_ms + 1, now_ms)  # after every stamp that was given, whatever its counter
+        wall_ms = max(remains.wall_ms + 1, now_ms)  # after every used timestamp
         writer = snapshots.SnapshotWriter(
             self._disk, self._folder, snapshots.SnapshotHead(self._node, sequence, wall_ms, 0, now_ms)
         )
@@ -121,7 +120,7 @@ class StoreRepair:
         logs.save_manifest(manifest, logs.Manifest(self._node.hex(), head.base))
 
     def _set_aside(self, quarantine: str, names: list[str]) -> None:
-        """Copied, durable there, removed here: a name that moves from folder to folder may be in neither after a crash."""
+        """Copy files durably, then remove them: after a crash, a renamed file might be in neither folder."""
         for name in names:
             copy_file(self._disk, join(self._folder, name), join(quarantine, name))
         self._disk.sync_folder(quarantine)

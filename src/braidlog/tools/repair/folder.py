@@ -1,7 +1,6 @@
-"""Put a damaged data folder right, losing nothing that is whole.
+"""Repair a damaged data folder without losing intact data.
 
-Knows: what is repaired outside of partitions, and that a plan comes before a change. Refuses to know: how damage is found
-(inspect), how a partition is put right (partition_repair), whether a person agrees (cli).
+`inspect.py` finds damage, `partition_repair.py` repairs partitions, `cli` asks for confirmation.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,17 +22,17 @@ from braidlog.tools.repair.partition import PartitionRepair, Step
 from braidlog.tools.verify import verify
 
 _OF_A_NODE = ("__coordinator_state", "__metadata")
-"""The topics that a node makes for itself: whether one of them is missed is told by the metadata."""
+"""Internal topics of a node; the metadata records whether they exist."""
 
 
 class RepairPlan(msgspec.Struct, kw_only=True):
-    """What a repair would do, in its order."""
+    """Plan of a repair, in order."""
 
     folder: str
     steps: list[Step]
     offsets_lost: int
     beyond_repair: list[str]
-    """What a repair cannot put right, in sentences."""
+    """Damage that a repair cannot fix, in sentences."""
 
 
 class RepairReport(RepairPlan, kw_only=True):
@@ -44,7 +43,7 @@ class RepairReport(RepairPlan, kw_only=True):
 
 
 class Repair:
-    """Inspect first, change later: `plan` shows what `run` does. Only `run` needs the folder's lock."""
+    """Repairs a data folder: `plan` shows what `run` does. Only `run` needs the folder's lock."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Repair:
                     self._open(place, inspection)
         finally:
             lock.release()
-        DataFolder(self._disk, self._path, self._clock, create=False).release()  # clears what is left beside topics
+        DataFolder(self._disk, self._path, self._clock, create=False).release()  # removes leftovers beside topics
         verified = verify(self._disk, self._path, self._topic)
         return RepairReport(**msgspec.structs.asdict(plan), quarantined=self._quarantined, verified=verified)
 
@@ -120,25 +119,25 @@ class Repair:
     def _steps_of_folder(self) -> Iterator[Step]:
         layout = self._layout
         for name in layout.bad_folder_slots:
-            detail = "give the folder a new identity" if layout.is_identity_lost else "copy it from the other one"
+            detail = "give the folder a new identity" if layout.is_identity_lost else "copy it from the other copy"
             yield Step(action="write", file=name, detail=detail)
         for place in layout.choose(self._topic):
             for name in place.bad_slots:
-                detail = f"describe the topic anew, as {place.meta.name!r} with the default settings"
+                detail = f"rewrite the topic's description, as {place.meta.name!r} with the default settings"
                 yield Step(
                     action="write",
                     file=f"{place.label}/{name}",
-                    detail=detail if place.is_lost else "copy it from the other one",
+                    detail=detail if place.is_lost else "copy it from the other copy",
                     topic=place.meta.name,
                 )
         for name in layout.leftovers:
-            yield Step(action="remove", file=f"topics/{name}", detail="what an interrupted change left behind")
+            yield Step(action="remove", file=f"topics/{name}", detail="left by an interrupted change")
 
     def _repair_folder(self) -> None:
         if self._layout.bad_folder_slots:
             metas = [place.meta for place in self._layout.topics]
             was_served = any(meta.by_metadata or meta.name in _OF_A_NODE for meta in metas)
-            # Where a node has been it had both: one that is lost as well must be missed, and not be made anew.
+            # A node creates both topics: if one is lost as well, its loss must be detected, so it is not recreated.
             fresh = FolderIdentity(self._new_id(), FORMAT, _OF_A_NODE if was_served else ())
             _repair_copies(self._disk, self._path, "folder", FOLDER_MAGIC, msgspec.json.encode(fresh))
 
@@ -149,7 +148,7 @@ class Repair:
             _repair_copies(self._disk, folder, "topic", TOPIC_MAGIC, msgspec.json.encode(meta))
 
     def _open(self, place: TopicPlace, inspection: Inspection) -> None:
-        """Open the partition as its owner will: recovery does the rest, and must find nothing to complain of."""
+        """Open the partition as a node does; recovery completes the repair, and must find no damage."""
         settings = place.meta.settings
         partition = PartitionLog(
             self._disk, inspection.folder, inspection.identity, settings, self._pool, begun=inspection.begun
@@ -160,7 +159,7 @@ class Repair:
 
 
 def _repair_copies(disk: Disk, folder: str, stem: str, magic: bytes, fresh: bytes) -> None:
-    """Write the slot that is bad or missing, or both. The newest value that holds is kept; `fresh` stands in for none."""
+    """Rewrite damaged or missing copies from the newest valid one, or from `fresh` if none is valid."""
     pair = TwoCopyFile(disk, folder, stem, magic)
     slots = pair.load()
     pair.save(slots[0].payload if slots else fresh, copies=1 if slots else 2)

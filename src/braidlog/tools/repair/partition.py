@@ -1,13 +1,11 @@
-"""The steps that put one partition right: what is said of each, and what is done.
+"""The steps that repair a partition, with their descriptions.
 
-Knows: which change follows from which finding, and in which order changes are safe. Refuses to know: what is damage (recovery
-does), how files are exchanged (storage/rewrite).
-Invariants: the bytes that are taken out are durable in quarantine before anything changes; every whole batch stays; offsets that
-are lost read as empty batches and are never given out again; a crash at any point is mended by running the repair again.
+Removed bytes are durable in quarantine before anything changes. Every intact batch stays. Lost offsets are replaced by
+empty batches and never reused. After a crash the repair can be run again.
 
-Order: quarantine; what recovery does by itself about what crashes left; damaged segments, from the first to the last; missing
-ones; then what is derived from them: indexes go, snapshots and checkpoints are written again. Opening the partition, which
-rebuilds indexes and makes a checkpoint, comes last.
+Order: quarantine; the changes of recovery; damaged segments, in order; missing segments; derived files: indexes are
+removed, snapshots and checkpoints rewritten. Opening the partition, which rebuilds indexes and makes a checkpoint, is
+the last step.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,7 +37,7 @@ _IN_A_FILE = (DamageKind.BATCH, DamageKind.HEAD, DamageKind.MARK, DamageKind.CUT
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing a repair does. `file` is relative to the data folder."""
+    """A step of a repair. `file` is relative to the data folder."""
 
     action: str
     file: str
@@ -50,7 +48,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Task(NamedTuple):
-    """A step and what does it. `take_out`, which copies bytes to quarantine, comes before any `do` of the partition."""
+    """A step and its functions. All `take_out`, which copy bytes to quarantine, run before any `do` of the partition."""
 
     step: Step
     do: Callable[[], object]
@@ -58,7 +56,7 @@ class Task(NamedTuple):
 
 
 class PartitionRepair:
-    """The repair of one partition: what `tasks` shows is what `run` does."""
+    """The repair of a partition: `run` executes `tasks`."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class PartitionRepair:
         self._folder = inspection.folder
         self._now_ms = now_ms
         self._epochs = opened.state.epochs
-        # An empty batch across the end of a checkpoint would be passed over when the log is opened, and its end with it.
+        # Opening would skip an empty batch that spans the end of a checkpoint.
         starts = {start for _, start in self._epochs.entries()}
         self._boundaries = sorted({*starts, *inspection.boundaries, opened.state.start_offset})
         self._latest_ms = -1
@@ -111,7 +109,7 @@ class PartitionRepair:
                 yield from self._segment_tasks(segment, sorted(inside, key=lambda damage: damage.position))
         for damage in damages:
             if damage.kind is DamageKind.MISSING:
-                detail = f"empty batches in the place of {_span(damage)}"
+                detail = f"empty batches for {_span(damage)}"
                 lost = damage.next_offset - damage.first_offset
                 yield self._task("create", _name(damage), detail, partial(self._create, damage), lost)
         yield from self._derived_tasks()
@@ -133,11 +131,11 @@ class PartitionRepair:
             yield from self._quarantine(damage)
         losses = [damage for damage in damages if damage.next_offset > damage.first_offset]
         taken = sum(min(damage.end, segment.size) - max(damage.position, DATA_START) for damage in losses if damage.end)
-        parts = [f"keep {max(segment.data_bytes - max(taken, 0), 0)} bytes of whole batches"]
-        parts += [f"put right one bit of the batch at {damage.position}" for damage in damages if damage.mended]
-        parts += [f"empty batches in the place of {_span(loss)}" for loss in losses]
+        parts = [f"keep {max(segment.data_bytes - max(taken, 0), 0)} bytes of intact batches"]
+        parts += [f"correct one bit of the batch at {damage.position}" for damage in damages if damage.mended]
+        parts += [f"empty batches for {_span(loss)}" for loss in losses]
         if any(damage.kind in (DamageKind.HEAD, DamageKind.MARK) for damage in damages):
-            parts.append("a new head")
+            parts.append("a new header")
         lost = sum(loss.next_offset - loss.first_offset for loss in losses)
         yield self._task("rewrite", _name(damages[0]), "; ".join(parts), partial(self._rewrite, segment, damages), lost)
 
@@ -148,7 +146,7 @@ class PartitionRepair:
         for base, image in found.snapshots.items():
             name = state_name(base)
             if image is None:
-                yield self._task("remove", name, "it cannot be told any more", partial(self._remove, name))
+                yield self._task("remove", name, "cannot be rebuilt", partial(self._remove, name))
             else:
                 yield self._task("write", name, "from the batches", partial(self._write_snapshot, name, image))
         if found.rebuilt is not None:
@@ -161,10 +159,10 @@ class PartitionRepair:
     def _names_of(self, kind: Kind) -> list[str]:
         return [finding.file.rsplit("/", 1)[-1] for finding in self._inspection.report.findings if finding.kind is kind]
 
-    # -- what is taken out -----------------------------------------------------------------------------------
+    # -- quarantine ------------------------------------------------------------------------------------------
 
     def _quarantine(self, damage: Damage, then: Callable[[], object] | None = None) -> Iterator[Task]:
-        """The bytes of a file that a repair takes out or changes, if there are any."""
+        """Quarantine the bytes of a file that the repair removes or changes, if any."""
         if damage.kind is DamageKind.CUT:
             return
         source = self._disk.open(damage.file, writable=False)
@@ -200,7 +198,7 @@ class PartitionRepair:
     # -- segments --------------------------------------------------------------------------------------------
 
     def _rewrite(self, segment: Segment, damages: list[Damage]) -> None:
-        """Carry over what stands between the damages, and empty batches for them."""
+        """Rewrite a segment: copy the intact ranges, and fill the damaged ones with empty batches."""
         head = segment.head
         head = head._replace(generation=head.generation + 1, created_ms=head.created_ms or self._now_ms)
         rewriter = self._begin(head)
@@ -238,7 +236,7 @@ class PartitionRepair:
             self._latest_ms = max(self._latest_ms, found.header.max_timestamp)
 
     def _fill(self, rewriter: SegmentRewriter, damage: Damage) -> None:
-        """Empty batches for what is lost, as few as the boundaries allow, as old as what stands before them."""
+        """Write empty batches for lost offsets, as few as possible, with the timestamp of the preceding batch."""
         first, next_offset = damage.first_offset, damage.next_offset
         while first < next_offset:
             end = min([next_offset, first + _SPAN_MAX, *(b for b in self._boundaries if b > first)])
@@ -251,7 +249,7 @@ class PartitionRepair:
         self._fill(rewriter, missing)
         self._finish(rewriter)
 
-    # -- what is derived from the batches --------------------------------------------------------------------
+    # -- derived files ---------------------------------------------------------------------------------------
 
     def _write_snapshot(self, name: str, image: StateImage) -> None:
         self._remove(name)
@@ -266,7 +264,7 @@ class PartitionRepair:
 
 
 def _nothing() -> None:
-    """Recovery does it, or has done it."""
+    """Do nothing: recovery does it."""
 
 
 def _name(damage: Damage) -> str:

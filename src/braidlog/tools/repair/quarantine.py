@@ -1,11 +1,10 @@
-"""Keep the bytes that a repair takes out of a log: somebody may yet read them.
+"""Quarantine: keep bytes that a repair removes from a log.
 
-Knows: where they go and what is said beside them. Refuses to know: why they are taken out.
-Invariant: bytes are durable in quarantine, with their report, before anything is changed where they came from. What an earlier
-repair put there is never overwritten.
+Bytes and their report are durable before the original changes. Files of earlier repairs are never overwritten.
 
-`<data>/quarantine/<topic>-<partition>-<base offset>-<position>.bin` holds the bytes as they were; the `.json` of the same name
-says where they stood. The report is written last: bytes without one are of a repair that was interrupted, and are written again.
+`<data>/quarantine/<topic>-<partition>-<base offset>-<position>.bin` contains the bytes; the `.json` with the same name
+is the report with their location. The report is written last: bytes without a report come from an interrupted repair,
+and are rewritten.
 """
 
 import hashlib
@@ -20,7 +19,7 @@ _COPIES_MAX = 10_000
 
 
 class QuarantineReport(msgspec.Struct, kw_only=True):
-    """What stands beside the bytes."""
+    """Report of quarantined bytes."""
 
     topic: str
     partition: int
@@ -35,7 +34,7 @@ class QuarantineReport(msgspec.Struct, kw_only=True):
 
 
 def keep_bytes(disk: Disk, data_folder: str, stem: str, source: File, report: QuarantineReport) -> str:
-    """Copy bytes [position, end) of `source`; return the name they have in quarantine, once they are durable there."""
+    """Copy bytes [position, end) of `source` durably to quarantine; return the name there."""
     folder = join(data_folder, "quarantine")
     if not disk.exists(folder):
         disk.make_folder(folder)
@@ -64,7 +63,7 @@ def _digest(source: File, position: int, end: int) -> str:
 
 
 def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
-    """Whether an interrupted repair has been here already."""
+    """Return whether an interrupted repair has already copied the same bytes."""
     try:
         earlier = msgspec.json.decode(read_whole(disk, path), type=QuarantineReport)
     except msgspec.MsgspecError:
@@ -73,7 +72,7 @@ def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
 
 
 def copy_file(disk: Disk, path: str, copy: str) -> None:
-    """Make a file durable in another place, but for its name there."""
+    """Copy and sync a file; the caller makes the new name durable."""
     with closing(disk.open(path, writable=False)) as source:
         _copy(disk, copy, source, 0, source.size())
 
@@ -88,7 +87,7 @@ def _copy(disk: Disk, path: str, source: File, position: int, end: int) -> None:
 
 
 def _write(disk: Disk, path: str, data: bytes) -> None:
-    """The report gets its name when it is whole: its presence is what tells that the bytes are."""
+    """Write the report atomically: its existence means that the bytes are complete."""
     building = path + ".new"
     if disk.exists(building):
         disk.remove(building)

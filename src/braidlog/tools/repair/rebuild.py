@@ -1,7 +1,6 @@
-"""The state of a partition, rebuilt from its batches, and compared with the snapshots and checkpoints of it.
+"""Rebuild the state of a partition from its batches, and compare it with snapshots and checkpoints.
 
-Knows: how far the rebuilt state can be trusted, and which differences are legal (a producer that was idle for long is forgotten).
-Refuses to know: files. Invariant: a contradiction is reported only where the log alone decides.
+Some differences are legal, such as an expired producer. A contradiction is reported only if the log alone decides.
 """
 
 from braidlog.codec.batch.header import BatchHeader
@@ -11,7 +10,7 @@ from braidlog.storage.state.producer_table import Producer
 
 
 class StateRebuild:
-    """The state from the first segment on. `is_whole` while nothing that came before is missing or was rewritten."""
+    """State from the first segment on. `is_whole` until a segment is missing or was rewritten."""
 
     def __init__(self, base_offset: int, snapshot: StateImage | None) -> None:
         self.is_created = snapshot is not None or base_offset == 0
@@ -21,7 +20,7 @@ class StateRebuild:
         self.state = PartitionState(image)
 
     def compare(self, snapshot: StateImage | None) -> str | None:
-        """Compare with a snapshot taken here, or learn from it what the log alone cannot tell any more."""
+        """Compare with a snapshot at this offset, or take from it what the log no longer contains."""
         if snapshot is None:
             return None
         if self.is_whole:
@@ -40,7 +39,7 @@ class StateRebuild:
         return _copy(self.state.image())
 
     def contradiction(self, image: StateImage) -> str | None:
-        """What `image`, taken at the same offset, says otherwise than the log; None if nothing or if it cannot be told."""
+        """Return how `image`, taken at the same offset, contradicts the log; None if it does not, or if that is unknown."""
         if not self.is_whole or image.cleaned_offset > image.start_offset or image.end_offset != self.state.end_offset:
             return None
         rebuilt, stated = PartitionState(self.image()), PartitionState(_copy(image))
@@ -51,11 +50,11 @@ class StateRebuild:
         epochs = [entry for entry in rebuilt.epochs.entries() if entry[1] < end]
         claimed = [entry for entry in stated.epochs.entries() if entry[1] < end]
         if epochs != claimed:
-            return f"it gives the epochs {claimed}, the batches carry {epochs}"
+            return f"epochs {claimed} differ from those of the batches, {epochs}"
         if sorted(rebuilt.transactions.open_image()) != sorted(image.open_transactions):
-            return f"its open transactions are {image.open_transactions}, the log's {rebuilt.transactions.open_image()}"
+            return f"open transactions {image.open_transactions}, but the log has {rebuilt.transactions.open_image()}"
         if rebuilt.transactions.aborted_image() != stated.transactions.aborted_image():
-            return "its aborted transactions are not those of the log"
+            return "aborted transactions differ from those of the log"
         return _compare_producers({p.producer_id: p for p in rebuilt.producers.image()}, image.producers)
 
 
@@ -63,14 +62,14 @@ def _compare_producers(rebuilt: dict[int, Producer], stated: list[Producer]) -> 
     for producer in stated:
         known = rebuilt.get(producer.producer_id)
         if known is None:
-            return f"it knows producer {producer.producer_id}, which wrote nothing to the log"
+            return f"producer {producer.producer_id} wrote nothing to the log"
         if known.epoch == producer.epoch and not _is_suffix(producer, known):
-            return f"it gives producer {producer.producer_id} other batches than the log has"
+            return f"batches of producer {producer.producer_id} differ from those of the log"
     return None
 
 
 def _is_suffix(stated: Producer, known: Producer) -> bool:
-    """A producer that was forgotten and came back has a shorter past than the log."""
+    """Return whether `stated` matches the end of `known`: a producer that expired and returned has a shorter history."""
     count = len(stated.batches)
     return count <= len(known.batches) and stated.batches == known.batches[len(known.batches) - count :]
 

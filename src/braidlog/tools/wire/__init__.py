@@ -1,13 +1,12 @@
-"""Wire tools: write bytes by hand, watch a conversation, take it apart, break it on purpose. For all six dialects.
+"""Wire tools for all six dialects: send annotated hex, record, decode and fuzz conversations.
 
-    annotated_hex.py script.py answer_matching.py    annotated hex: bytes as a person writes them, and answers that are expected
-    script_runner.py                            `braid wire send`
-    observed_message.py observed_connection.py                    bytes of both sides become messages, with secrets hidden
-    message_format.py transcript.py recorder.py    the log of a wire, written and read back
-    proxy.py                            `braid wire tap`: a proxy that logs, splits and delays
-    decoder.py pcapng.py                 `braid wire decode`, captures
-    dissector.py                          a dissector for Wireshark, generated from the dialects' tables
-    fuzzer.py                            `braid wire fuzz`
+annotated.py script.py matching.py    annotated hex: bytes to send, and expected answers
+sending.py                            `braid wire send`
+seen.py watcher.py                    decode bytes of both sides to messages, with secrets hidden
+shown.py transcript.py recorder.py    write and read wire logs
+tapping.py                            `braid wire tap`: a proxy that logs, splits and delays
+decoding.py pcapng.py                 `braid wire decode`, captures
+dissector.py                          a Wireshark dissector, generated from the dialects' tables
+fuzzing.py                            `braid wire fuzz`
 
-Knows: the dialects' tables and readers. Refuses to know: brokers, services, logs on disk.
 """

@@ -1,21 +1,19 @@
-"""Annotated hex: bytes as a person writes them.
+"""Annotated hex: a notation for messages in bytes. An unknown word is an error with its line number.
 
-Knows: the words of the notation, and how they become bytes. Refuses to know: lines, cases and sockets (`script.py`,
-`script_runner.py`), and how an answer is compared (`answer_matching.py`).
-Invariant: what is written is what is sent; a word that means nothing is refused with its line, and never skipped.
+Does not handle: lines and cases (`script.py`), sockets (`sending.py`), comparison of answers (`matching.py`).
 
     CA FE 0001                   hex, an even number of digits
     "text\\n"  `text`             UTF-8; in double quotes \\n \\r \\t \\0 \\\\ \\" \\xNN \\uNNNN
     u8 u16 u32 u64 i8 … i64      an integer follows, big-endian; `u32le 7` little-endian; `varint -1` zigzag, `uvarint 300`
     dec 42                       an integer as decimal digits
     u32 len [ … ]                the length of the brackets that follow; also crc32 and crc32c, also `len+4`
-    u32 len(body) body:[ … ]     … of brackets with a name, wherever they stand
+    u32 len(body) body:[ … ]     … of named brackets anywhere in the message
     LEN                          u32 length of what follows, up to the next LEN or the end of the message
-    repeat 3 { … $n … }          again and again; $n is 0, 1, 2
+    repeat 3 { … $n … }          repeat; $n is 0, 1, 2
     $name                        bytes or a number captured before
-    ??  ??{12}  ...              in an answer: any byte, any twelve, any number of them
-    u64 ?offset  bytes 4 ?token  in an answer: remember as $offset, $token
-    **                           a byte that a log did not show (`--secret-file` puts it back)
+    ??  ??{12}  ...              in an answer: any byte, any twelve bytes, any number of bytes
+    u64 ?offset  bytes 4 ?token  in an answer: capture as $offset, $token
+    **                           a byte hidden in a log (`--secret-file` restores it)
 """
 
 import re
@@ -31,15 +29,15 @@ Variables = Mapping[str, int | bytes]
 
 REPEAT_MAX: Final = 100_000
 BYTES_MAX: Final = 128 * 1024 * 1024
-"""Of one message."""
+"""Limit of a message."""
 
 COUNTER: Final = "n"
 HIDDEN: Final = 0x2A
-"""What stands in the place of a byte that is not shown."""
+"""Placeholder of a hidden byte."""
 
 
 class NotationError(ValueError):
-    """The text is not annotated hex; `line` says where."""
+    """Invalid annotated hex in `line`."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(f"line {line}: {message}")
@@ -66,7 +64,7 @@ class Capture(NamedTuple):
 
 
 class Anything(NamedTuple):
-    """`??` in the place of a number."""
+    """`??` in place of a number."""
 
 
 Source = int | Computed | Variable | Capture | Anything
@@ -77,7 +75,7 @@ class Literal(NamedTuple):
 
 
 class Hidden(NamedTuple):
-    """A run of bytes that a log did not show."""
+    """A run of hidden bytes."""
 
     size: int
 
@@ -110,14 +108,14 @@ class Digits(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """`bytes 4 ?name`: so many bytes, remembered."""
+    """`bytes 4 ?name`: captures a number of bytes."""
 
     size: int
     name: str
 
 
 class Reference(NamedTuple):
-    """`$name` by itself: bytes that were captured."""
+    """`$name` alone: captured bytes."""
 
     name: str
     line: int
@@ -162,7 +160,7 @@ class Word(NamedTuple):
 
 
 def words_of(text: str, line: int) -> list[Word]:
-    """The words of one line, without its comment."""
+    """Split a line into words, without its comment."""
     found = [Word(match[0], line) for match in _TOKEN.finditer(text)]
     if found and found[-1].text.startswith("#"):
         found.pop()
@@ -170,14 +168,14 @@ def words_of(text: str, line: int) -> list[Word]:
 
 
 def parse(words: Sequence[Word]) -> tuple[Item, ...]:
-    """The items that words stand for."""
+    """Parse words into items."""
     parser = _Parser(words)
     items = parser.sequence(None, 0)
     return _with_lengths(items)
 
 
 class _Length(NamedTuple):
-    """`LEN`, before it is known what follows."""
+    """`LEN`, before the rest of the message is parsed."""
 
     line: int
 
@@ -191,14 +189,14 @@ class _Parser:
 
     def _next(self, what: str, line: int) -> Word:
         if self._at == len(self._words):
-            raise NotationError(f"{what} is expected, and the message ends", line)
+            raise NotationError(f"expected {what} before the end of the message", line)
         self._at += 1
         return self._words[self._at - 1]
 
     def sequence(self, until: str | None, line: int) -> list["Item | _Length"]:
-        """Items up to a closing bracket, or to the end."""
+        """Parse items up to a closing bracket, or to the end."""
         items: list[Item | _Length] = []
-        waiting = f" {self._regions}"  # of computed values that mean the brackets that follow; no name has a blank
+        waiting = f" {self._regions}"  # for computed values of the brackets that follow; real names contain no blank
         self._regions += 1
         while self._at < len(self._words):
             word = self._next("", line)
@@ -214,7 +212,7 @@ class _Parser:
             else:
                 items.append(self._item(word, waiting))
         if until is not None:
-            raise NotationError(f"the bracket is never closed by {until}", line)
+            raise NotationError(f"missing closing bracket {until}", line)
         return items
 
     def _item(self, word: Word, waiting: str) -> "Item | _Length":  # noqa: C901, PLR0911 - one line for each word
@@ -256,17 +254,19 @@ class _Parser:
             return Anything()
         if name := _NAME.fullmatch(text):
             return Variable(name[1]) if text[0] == "$" else Capture(name[1])
-        raise NotationError(f"{text!r} is no value for {of.text}: a number, len, crc32, crc32c, $name or ?name", line)
+        raise NotationError(
+            f"invalid value {text!r} for {of.text}: use a number, len, crc32, crc32c, $name or ?name", line
+        )
 
     def _repeat(self, line: int) -> Repeat:
         count = self._next("a count", line)
         if not count.text.isdigit() or not 0 <= int(count.text) <= REPEAT_MAX:
-            raise NotationError(f"{count.text!r} is no count from 0 to {REPEAT_MAX}", count.line)
+            raise NotationError(f"invalid count {count.text!r}: use 0 to {REPEAT_MAX}", count.line)
         if self._next("{", line).text != "{":
-            raise NotationError("repeat N is followed by { … }", line)
+            raise NotationError("repeat N needs { … }", line)
         outside, self._times = self._times, self._times * max(int(count.text), 1)
         if self._times > REPEAT_MAX:
-            raise NotationError(f"repeats in repeats make more than {REPEAT_MAX}", line)
+            raise NotationError(f"nested repeats exceed {REPEAT_MAX}", line)
         inner = _with_lengths(self.sequence("}", line))
         self._times = outside
         return Repeat(int(count.text), inner)
@@ -275,18 +275,18 @@ class _Parser:
         count, name = self._next("a count", line), self._next("?name", line)
         found = _NAME.fullmatch(name.text)
         if not count.text.isdigit() or found is None or name.text[0] != "?":
-            raise NotationError("bytes N ?name: so many bytes of an answer are remembered", line)
+            raise NotationError("expected bytes N ?name, which captures N bytes of an answer", line)
         return Piece(int(count.text), found[1])
 
 
 def _complaint(text: str) -> str:
     if text in ('"', "`"):
-        return f"a text begins with {text} and does not end on its line"
+        return f"text that starts with {text} does not end on its line"
     if re.fullmatch(r"[0-9A-Fa-f]+", text):
         return f"{text!r} has an odd number of hex digits"
     if text in ("]", "}"):
-        return f"{text} closes nothing"
-    return f"{text!r} is no word of annotated hex"
+        return f"unmatched {text}"
+    return f"unknown word {text!r}"
 
 
 def _text(word: Word) -> bytes:
@@ -304,19 +304,19 @@ def _text(word: Word) -> bytes:
         elif code in _ESCAPES:
             out += _ESCAPES[code].encode()
         else:
-            raise NotationError(f'\\{code} is no escape: \\n \\r \\t \\0 \\\\ \\" \\xNN are', word.line)
+            raise NotationError(f'unknown escape \\{code}: use \\n \\r \\t \\0 \\\\ \\" \\xNN', word.line)
     return bytes(out + inner[at:].encode())
 
 
 def _with_lengths(items: list["Item | _Length"]) -> tuple[Item, ...]:
-    """Each LEN becomes a number and the region that it measures; runs of hidden bytes become one."""
+    """Replace each LEN by a number and the region that it measures; merge runs of hidden bytes."""
     out: list[Item] = []
     for index, item in enumerate(items):
         if isinstance(item, _Length):
             following = _with_lengths(items[index + 1 :])
             inner = [each for each in following if not _is_made(each)]
             rest = [each for each in following if _is_made(each)]
-            # What follows was split at the next LEN: it begins with its own number, and everything behind belongs to it.
+            # The rest was split at the next LEN: it starts with its own number.
             name = f"LEN {index} {item.line} {len(items)}"
             made = Region(name, tuple(inner))
             return (*out, Integer(4, False, "big", Computed("len", name, 0), item.line), made, *rest)  # noqa: FBT003
@@ -337,7 +337,7 @@ def _is_made(item: Item) -> bool:
 
 
 def encode(items: Sequence[Item], variables: Variables, line: int = 0, secret: bytes | None = None) -> bytes:
-    """The bytes that items stand for. NotationError for what only an answer can have."""
+    """Encode items to bytes. Raises `NotationError` for items that are valid in answers only."""
     return _Encoder(variables, line, secret).encode(items)
 
 
@@ -348,7 +348,7 @@ class _Patch(NamedTuple):
 
 
 class _Encoder:
-    """Bytes in one pass. What is computed over brackets is filled in afterwards: lengths, then checksums, inner ones first."""
+    """One-pass encoder. Fills in lengths afterwards, then checksums, inner ones first."""
 
     def __init__(self, variables: Variables, line: int, secret: bytes | None) -> None:
         self._variables = dict(variables)
@@ -372,7 +372,7 @@ class _Encoder:
     def _span(self, source: Computed, line: int) -> tuple[int, int]:
         found = self._regions.get(source.region)
         if found is None:
-            raise NotationError(f"{source.function} of brackets that are not there", line)
+            raise NotationError(f"{source.function} of unknown brackets", line)
         return found
 
     def _fill(self, patches: Sequence[_Patch]) -> None:
@@ -385,7 +385,7 @@ class _Encoder:
         for index, item in enumerate(items):
             self._one(item, items[index + 1 :])
             if len(self._out) > BYTES_MAX:
-                raise NotationError(f"a message of more than {BYTES_MAX} bytes", self._line)
+                raise NotationError(f"message exceeds {BYTES_MAX} bytes", self._line)
 
     def _one(self, item: Item, following: Sequence[Item]) -> None:
         match item:
@@ -413,9 +413,7 @@ class _Encoder:
             case Hidden(count):
                 self._hidden(count)
             case _:
-                raise NotationError(
-                    "??, ... and bytes N ?name stand in answers (lines with <), not in what is sent", self._line
-                )
+                raise NotationError("??, ... and bytes N ?name are valid in answers (lines with <) only", self._line)
 
     def _integer(self, item: Integer) -> None:
         if isinstance(item.source, Computed):
@@ -428,19 +426,19 @@ class _Encoder:
         before = self._variables.get(COUNTER)
         for number in range(count):
             self._variables[COUNTER] = number
-            # Brackets inside are measured anew each time, so each time is a message of its own.
+            # Inner brackets are measured per repetition, so each repetition is encoded separately.
             inner = _Encoder(self._variables, self._line, self._secret)
             self._out += inner.encode(items)
             if len(self._out) > BYTES_MAX:
-                raise NotationError(f"a message of more than {BYTES_MAX} bytes", self._line)
+                raise NotationError(f"message exceeds {BYTES_MAX} bytes", self._line)
         if before is not None:
             self._variables[COUNTER] = before
 
     def _hidden(self, count: int) -> None:
         if self._secret is None:
-            raise NotationError("** is a byte that the log did not show: write it, or give --secret-file", self._line)
+            raise NotationError("** is a hidden byte: replace it, or pass --secret-file", self._line)
         if len(self._secret) != count:
-            raise NotationError(f"{count} bytes were hidden here, the secret has {len(self._secret)}", self._line)
+            raise NotationError(f"{count} hidden bytes, but the secret has {len(self._secret)}", self._line)
         self._out += self._secret
 
     def _following(self, source: Computed, following: Sequence[Item], line: int) -> int:
@@ -450,7 +448,7 @@ class _Encoder:
                     _FUNCTIONS[source.function](_Encoder(self._variables, line, self._secret).encode(item.items))
                     + source.plus
                 )
-        raise NotationError("a varint measures brackets that follow it", line)
+        raise NotationError("a varint can only measure the brackets that follow it", line)
 
     def _number(self, source: Source, line: int) -> int:
         if isinstance(source, int):
@@ -458,15 +456,18 @@ class _Encoder:
         if isinstance(source, Variable):
             value = self._variables.get(source.name)
             if value is None:
-                raise NotationError(f"${source.name} was not captured before", line)
+                raise NotationError(f"${source.name} is not captured before this line", line)
             return value if isinstance(value, int) else int.from_bytes(value, "big")
-        raise NotationError("??, ?name stand in answers (lines with <), not in what is sent", line)
+        raise NotationError("??, ?name are valid in answers (lines with <) only", line)
 
     def _bytes(self, name: str, line: int) -> bytes:
         value = self._variables.get(name)
         if not isinstance(value, bytes):
             raise NotationError(
-                f"${name} was not captured before" if value is None else f"${name} is a number: write u32 ${name}", line
+                f"${name} is not captured before this line"
+                if value is None
+                else f"${name} is a number: write u32 ${name}",
+                line,
             )
         return value
 

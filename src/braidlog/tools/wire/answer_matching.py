@@ -1,8 +1,7 @@
-"""Whether an answer is the one that was expected, and if not, where it first differs.
+"""Compare an answer with the expected items, and find the first difference.
 
-Knows: items of annotated hex, and bytes that may not all be there yet. Refuses to know: where they come from.
-Invariant: a difference is found as soon as the bytes that differ are there; nothing is guessed twice: `...` ends where what
-follows it first stands, or where its brackets end by a length that came before.
+The answer may be incomplete; a difference is found as soon as its bytes are available. There is no backtracking: `...`
+ends at the first occurrence of the item after it, or at the end of brackets whose length is known.
 """
 
 from collections.abc import Sequence
@@ -34,17 +33,17 @@ from braidlog.tools.wire.annotated_hex import (
 _DIGITS_MAX: Final = 20
 
 
-class Different(Exception):  # noqa: N818 - it is an answer, not a failure of ours
-    """The first byte that is not as expected, and what was expected there."""
+class Different(Exception):  # noqa: N818 - a result, not an error
+    """The position of the first difference, and what was expected there."""
 
     def __init__(self, position: int, expected: str) -> None:
-        super().__init__(f"at byte {position}: {expected} is expected")
+        super().__init__(f"at byte {position}: expected {expected}")
         self.position = position
         self.expected = expected
 
 
-class MoreNeeded(Exception):  # noqa: N818 - it is an answer, not a failure of ours
-    """So far as expected; `expected` is what must come next."""
+class MoreNeeded(Exception):  # noqa: N818 - a result, not an error
+    """The bytes match so far; `expected` must follow."""
 
     def __init__(self, expected: str) -> None:
         super().__init__(expected)
@@ -57,7 +56,7 @@ class Matched(NamedTuple):
 
 
 def match(items: Sequence[Item], data: bytes, variables: dict[str, int | bytes], *, complete: bool = False) -> Matched:
-    """Where the expected answer ends in `data`. `complete`: no more bytes will come."""
+    """Return where the expected answer ends in `data`. `complete`: no more bytes will follow."""
     matcher = _Matcher(data, variables, complete=complete)
     end = matcher.sequence(items, 0, None)
     matcher.check_sums()
@@ -89,7 +88,7 @@ class _Matcher:
     def check_sums(self) -> None:
         for position, value, source, line in self._sums:
             if source.region not in self._regions:
-                raise NotationError(f"{source.function} of brackets that are not there", line)
+                raise NotationError(f"{source.function} of unknown brackets", line)
             start, end = self._regions[source.region]
             right = checksum(source.function, self._data[start:end]) + source.plus
             if right != value:
@@ -123,7 +122,7 @@ class _Matcher:
             case Reference():
                 return self._literal(encode((item,), self._known()), at, limit)
             case Rest():
-                raise AssertionError("... is met by the sequence")
+                raise AssertionError("... is handled by the sequence")
 
     def _known(self) -> dict[str, int | bytes]:
         return {**self._variables, **self.captured}
@@ -136,7 +135,7 @@ class _Matcher:
         return self._advance(at, len(wanted), limit, f"{wanted[len(found)]:02X}" if len(found) < len(wanted) else "")
 
     def _advance(self, at: int, count: int, limit: int | None, wanted: str) -> int:
-        """The position `count` bytes on, if they are there."""
+        """Advance by `count` bytes, if they are available."""
         end = at + count
         if limit is not None and end > limit:
             raise Different(limit, wanted)
@@ -197,7 +196,7 @@ class _Matcher:
             self._found(source, value, at, line)
 
     def _found(self, source: Source, value: int, at: int, line: int) -> None:
-        """A number that was not known before."""
+        """Check or capture a number of unknown value."""
         if isinstance(source, Capture):
             self.captured[source.name] = value
         elif isinstance(source, Computed):
@@ -213,7 +212,7 @@ class _Matcher:
             return source
         value = self._known().get(source.name)
         if value is None:
-            raise NotationError(f"${source.name} was not captured before", line)
+            raise NotationError(f"${source.name} is not captured before this line", line)
         return value if isinstance(value, int) else int.from_bytes(value, "big")
 
     def _region(self, name: str, items: Sequence[Item], at: int, limit: int | None) -> int:
@@ -221,11 +220,11 @@ class _Matcher:
         inner = limit
         if size is not None:
             if limit is not None and at + size > limit:
-                raise Different(limit, f"{size} bytes that are announced")
+                raise Different(limit, f"{size} bytes, the announced length")
             inner = at + size
         end = self.sequence(items, at, inner)
         if size is not None and end != inner:
-            raise Different(end, f"the end of {size} bytes that were announced")
+            raise Different(end, f"the end of the announced {size} bytes")
         self._regions[name] = (at, end)
         return end
 
@@ -234,11 +233,11 @@ class _Matcher:
             if limit is not None:
                 return self._advance(at, max(limit - at, 0), None, "more bytes")
             if not self._complete:
-                raise MoreNeeded("anything, until the connection is closed")
+                raise MoreNeeded("any bytes until the connection closes")
             return len(self._data)
         first = following[0]
         if not isinstance(first, Literal):
-            raise NotationError("... is followed by bytes or a text, or ends its brackets", 0)
+            raise NotationError("... must be followed by bytes or a text, or end its brackets", 0)
         bound = len(self._data) if limit is None else min(limit, len(self._data))
         found = self._data.find(first.data, at, bound)
         if found < 0:
@@ -258,7 +257,7 @@ def _readable(wanted: bytes, index: int) -> str:
 
 
 def cells(items: Sequence[Item], variables: dict[str, int | bytes]) -> list[str]:
-    """The expected answer byte by byte, two characters each, as far as its bytes have places."""
+    """Return the expected answer as two characters per byte, as far as its positions are fixed."""
     out: list[str] = []
     for item in items:
         match item:

@@ -1,10 +1,8 @@
-"""Damaged requests against a running server: it must answer or close, stay alive, and not grow.
+"""Send damaged requests to a running server, which must answer or close the connection, stay alive, and not grow.
 
-Knows: how to damage bytes, and how to see that a server is well. Refuses to know: dialects (their examples say what is valid).
-Invariant: a run is made of its seed and number alone, so that any run can be had again.
-
-After each run a fresh connection plays the dialect's first example, whose answer must be as expected. Memory is watched if the
-server's process is known and on this machine.
+A run depends only on its seed and number, so any run can be repeated. Valid requests come from the dialect's examples.
+After each run a new connection plays the first example, whose answer must be as expected. Memory is watched if the
+server's process is local and known.
 """
 
 import os
@@ -26,18 +24,18 @@ from braidlog.tools.wire.script_runner import Connection, run
 from braidlog.wire.observer import Side
 
 LINGER_SECONDS: Final = 0.2
-"""How long a run waits for an answer that may never come: half a frame is answered by nobody."""
+"""How long a run waits for an answer; an incomplete frame has none."""
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 DAMAGES_MAX: Final = 4
 WARM_RUNS: Final = 20
-"""Before memory is first measured."""
+"""Runs before memory is first measured."""
 _NUMBERS: Final = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 
 Damage = Callable[[random.Random, bytearray], None]
 
 
 class FuzzSettings(msgspec.Struct, frozen=True):
-    """`pid` is the server's process, 0 if its memory is not to be watched."""
+    """Settings of a fuzz test. `pid`: the server's process; 0: do not watch memory."""
 
     dialect: str
     host: str
@@ -51,7 +49,7 @@ class FuzzSettings(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What one run sends."""
+    """Requests of a run."""
 
     number: int
     case: str
@@ -59,7 +57,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """What went wrong, and the bytes after which it did."""
+    """A failure, with the bytes that caused it."""
 
     run: Run
     why: str
@@ -86,7 +84,7 @@ def _overwrite(chance: random.Random, data: bytearray) -> None:
 
 
 def _number(chance: random.Random, data: bytearray) -> None:
-    """Lengths and counts are where programs believe what they should not."""
+    """Overwrite a number, since lengths and counts are often trusted."""
     size = chance.choice((1, 2, 4, 8))
     at = chance.randrange(len(data))
     value = chance.choice(_NUMBERS) + chance.choice((-1, 0, 0, 1))
@@ -114,7 +112,7 @@ def _again(chance: random.Random, data: bytearray) -> None:
 
 
 def _digits(chance: random.Random, data: bytearray) -> None:
-    """A decimal number of a text becomes another."""
+    """Replace a decimal number in a text."""
     places = [index for index, byte in enumerate(data) if 0x30 <= byte <= 0x39]
     if places:
         at = chance.choice(places)
@@ -125,7 +123,7 @@ DAMAGES: Final[tuple[Damage, ...]] = (_flip, _overwrite, _number, _number, _cut,
 
 
 def corpus(dialect: str) -> list[tuple[str, tuple[bytes, ...]]]:
-    """The valid requests of each example, by its name. What an example captures is 1 here."""
+    """Return the valid requests of each example by name. Captured values are 1."""
     found = []
     for case in read_script(example(dialect)):
         known: dict[str, int | bytes] = dict.fromkeys(_captured(case), 1)
@@ -152,7 +150,7 @@ def _names(items: Sequence[Item]) -> Iterator[str]:
 
 
 def make_run(cases: Sequence[tuple[str, tuple[bytes, ...]]], seed: int, number: int) -> Run:
-    """The run of that number: a conversation with one request of it damaged."""
+    """Return a run: a conversation with one damaged request."""
     chance = random.Random(f"{seed} {number}")  # noqa: S311 - damage, not secrets
     name, messages = chance.choice(cases)
     which = chance.randrange(len(messages))
@@ -167,12 +165,12 @@ def make_run(cases: Sequence[tuple[str, tuple[bytes, ...]]], seed: int, number: 
 
 
 def fuzz(settings: FuzzSettings, progress: Callable[[Report], None] = lambda _: None) -> Report:
-    """Run after run, until one fails. OSError if the server is not there to begin with."""
+    """Execute runs until one fails. Raises `OSError` if the server is not reachable at the start."""
     cases = corpus(settings.dialect)
     probe = read_script(example(settings.dialect))[0]
     to = Connection(settings.host, settings.port, settings.timeout, dialect=settings.dialect)
     if not run(probe, to, {}).is_as_expected:
-        raise ConnectionError(f"the server does not answer the first example of {settings.dialect} as it should")
+        raise ConnectionError(f"the server does not answer the first example of {settings.dialect} correctly")
     report = Report()
     before: int | None = None
     for number in range(settings.first_run, settings.first_run + settings.runs):
@@ -184,7 +182,7 @@ def fuzz(settings: FuzzSettings, progress: Callable[[Report], None] = lambda _: 
             before = resident if before is None else before
             report.memory_growth_bytes = resident - before
             if report.memory_growth_bytes > settings.memory_growth_bytes_max:
-                why = why or f"the server has grown by {report.memory_growth_bytes} bytes"
+                why = why or f"server memory grew by {report.memory_growth_bytes} bytes"
         if why is not None:
             report.failure = Failure(made, why)
             break
@@ -193,7 +191,7 @@ def fuzz(settings: FuzzSettings, progress: Callable[[Report], None] = lambda _: 
 
 
 def _play(made: Run, settings: FuzzSettings, report: Report) -> str | None:
-    """Send it and take what comes; why the server is at fault, if it is."""
+    """Send a run and read the answers; return the server's failure, if any."""
     watcher = Watcher(settings.dialect)
     came = 0
     try:
@@ -212,9 +210,9 @@ def _play(made: Run, settings: FuzzSettings, report: Report) -> str | None:
                 came += len(data)
                 list(watcher.feed(Side.SERVER, data))
                 if watcher.is_broken(Side.SERVER):
-                    return "it answered with bytes that are no frame"
+                    return "the server answered with invalid bytes"
     except OSError as error:
-        return f"it cannot be reached: {error.strerror or error}"
+        return f"not reachable: {error.strerror or error}"
     report.answered += came > 0
     report.closed += ended
     report.silent += not ended and not came
@@ -222,11 +220,11 @@ def _play(made: Run, settings: FuzzSettings, report: Report) -> str | None:
 
 
 def _say(wire: socket.socket, made: Run) -> bool:
-    """Whether the server hung up while we were speaking."""
+    """Send the run; return whether the server closed the connection meanwhile."""
     try:
         for data in made.messages:
             wire.sendall(data)
-        wire.shutdown(socket.SHUT_WR)  # who has sent all of it is answered all of it, and need not be waited for
+        wire.shutdown(socket.SHUT_WR)  # the server answers everything and closes, without waiting for more requests
     except (ConnectionError, TimeoutError):
         return True
     except OSError:
@@ -238,20 +236,20 @@ def _ill(probe: Case, to: Connection) -> str | None:
     try:
         outcome = run(probe, to, {})
     except OSError as error:
-        return f"afterwards it could not be reached: {error.strerror or error}"
+        return f"not reachable after the run: {error.strerror or error}"
     if outcome.difference is not None:
-        return f"afterwards it did not answer a valid request: {outcome.difference.message}"
+        return f"no correct answer to a valid request after the run: {outcome.difference.message}"
     return None
 
 
 def resident_bytes(pid: int) -> int:
-    """A process's resident memory, from /proc."""
+    """Return the resident memory of a process from /proc."""
     pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def as_script(failure: Failure, settings: FuzzSettings) -> str:
-    """The run as a file that `braid wire send` plays."""
+    """Return the run as a file for `braid wire send`."""
     made = failure.run
     lines = [
         f"# braid wire fuzz --dialect {settings.dialect} --seed {settings.seed} --first-run {made.number} --runs 1",

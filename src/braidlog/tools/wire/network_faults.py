@@ -1,8 +1,4 @@
-"""What a network may do to a stream without breaking it: cut it anywhere, and take its time.
-
-Knows: how to cut. Refuses to know: sockets.
-Invariant: the pieces, put together, are the bytes; the same seed cuts the same bytes in the same places.
-"""
+"""Split a stream of bytes as a network may do. The same seed splits the same bytes at the same positions."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +9,7 @@ _PIECE_BYTES_MAX: Final = 64
 
 
 class Splitter:
-    """`how`: "" not at all, a number of bytes, or "random" (1 to 64 bytes each)."""
+    """Splits bytes. `how`: "" not at all, a number of bytes, or "random" (1 to 64 bytes each)."""
 
     def __init__(self, how: str = "", seed: int = 0) -> None:
         if how and how != RANDOM and not (how.isdigit() and int(how) > 0):

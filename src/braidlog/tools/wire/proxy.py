@@ -1,8 +1,7 @@
-"""A proxy that writes down what passes, and may cut and delay it.
+"""A proxy that records traffic, and can split and delay it.
 
-Knows: two sockets for each connection. Refuses to know: dialects, how a log looks.
-Invariants: a side that does not take its bytes is not sent more, and the other side is not read from meanwhile; what is written
-down is what was received, before it is cut; when one side ends, the other is told, and what is under way still arrives.
+Backpressure is kept: while one side does not read, the other side is not read from. The log contains the bytes as
+received, before splitting. When one side closes, the other side is closed after all bytes are delivered.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ CONNECT_SECONDS_MAX: Final = 10.0
 
 
 class TapSettings(msgspec.Struct, frozen=True):
-    """`split` is as `Splitter` takes it; each piece is held back for `delay_ms`."""
+    """Settings of a tap. `split`: as for `Splitter`; each piece is delayed by `delay_ms`."""
 
     dialect: str
     listen: Address
@@ -33,7 +32,7 @@ class TapSettings(msgspec.Struct, frozen=True):
 
 
 class Tap:
-    """`await start()`, then `port` is where to connect; `await stop()`."""
+    """The proxy. After `await start()` clients connect to `port`; end it with `await stop()`."""
 
     def __init__(self, settings: TapSettings, recorder: Recorder) -> None:
         self._settings = settings
@@ -64,7 +63,7 @@ class Tap:
             async with _closing(writer):
                 await self._relay(reader, writer)
         except asyncio.CancelledError:
-            pass  # the tap stops: nobody waits for this connection
+            pass  # the tap stops
         finally:
             self._relays.discard(task)
 
@@ -76,7 +75,7 @@ class Tap:
         try:
             async with asyncio.timeout(CONNECT_SECONDS_MAX):
                 beyond_reader, beyond = await asyncio.open_connection(to.host, to.port, limit=READ_BYTES)
-        except OSError:  # refused, or too late
+        except OSError:  # refused, or already closed
             self._recorder.closed(number)
             return
         try:
@@ -96,14 +95,14 @@ class Tap:
                         await asyncio.sleep(self._settings.delay_ms / 1000)
                     writer.write(piece)
                     await writer.drain()
-        # Half a goodbye is passed on as such: the other side may still have something to say.
+        # Forward a half-close: the other side may still send data.
         with contextlib.suppress(OSError):
             writer.write_eof()
 
 
 @contextlib.asynccontextmanager
 async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
-    """Close it and hear how it ended: an error that nobody asks for is printed when the stream is collected."""
+    """Close a stream and retrieve its error, which asyncio would otherwise print at garbage collection."""
     try:
         yield
         writer.close()

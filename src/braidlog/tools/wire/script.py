@@ -1,16 +1,15 @@
-"""A file of annotated hex: cases, each a conversation of things to send and answers to expect.
+"""Parse files of annotated hex: cases, each a conversation of requests and expected answers.
 
-Knows: lines. Refuses to know: words within them (`annotated_hex.py`), sockets (`script_runner.py`).
-Invariant: what the wire log prints with its bytes is such a file. A line without an arrow is sent.
+A wire log with bytes is such a file. Does not handle: words of a line (`annotated.py`), sockets (`sending.py`).
 
-    # comment                    also behind bytes
-    == name                      a case begins, on a connection of its own
+    # comment                    also after bytes
+    == name                      start of a case, with its own connection
     Source: somewhere            a note: a word and a colon at the start of a line
-    > bytes                      send; lines that follow each other are one message, a blank line or `--` ends it
+    > bytes                      send; consecutive lines are one message, a blank line or `--` ends it
     < bytes                      expect
     bytes                        a line without an arrow is sent
     close                        expect that the server closes the connection
-    nothing 200ms                expect that nothing comes for so long
+    nothing 200ms                expect no bytes for this time
 """
 
 import re
@@ -51,7 +50,7 @@ class Case(NamedTuple):
     name: str
     steps: tuple[Step, ...]
     dialect: str | None = None
-    """Of a log: what was spoken there."""
+    """The dialect, if the file is a log."""
 
     @property
     def expects(self) -> bool:
@@ -59,7 +58,7 @@ class Case(NamedTuple):
 
 
 def read_script(text: str) -> list[Case]:
-    """The cases of a file. NotationError says which line is wrong."""
+    """Parse the cases of a file. Raises `NotationError` with the line."""
     if is_json_log(text):
         text = lines_of_json_log(text)
     return _Reader().read(text)
@@ -81,7 +80,7 @@ class _Reader:
         return [Case(name, tuple(steps), self._dialects.get(name)) for name, steps in self._cases.items() if steps]
 
     def _take(self, line: str, number: int) -> None:
-        if self._is_open:  # inside brackets a line goes on, whatever it begins with
+        if self._is_open:  # inside brackets every line continues the message
             self._add(line[1:] if line[:2] in ("> ", "< ", ">", "<") else line, number)
             return
         if not line or line == _SEPARATOR:
@@ -108,7 +107,7 @@ class _Reader:
 
     def _begin(self, name: str, number: int) -> None:
         if name in self._cases:
-            raise NotationError(f"there are two cases {name!r}", number)
+            raise NotationError(f"duplicate case {name!r}", number)
         self._name = name
         self._cases[name] = []
 
@@ -120,7 +119,7 @@ class _Reader:
         elif nothing := _NOTHING.fullmatch(words):
             self._finish()
             if int(nothing[1]) > SILENCE_MS_MAX:
-                raise NotationError(f"nothing for longer than {SILENCE_MS_MAX} ms is not awaited", number)
+                raise NotationError(f"nothing is limited to {SILENCE_MS_MAX} ms", number)
             self._step(ExpectNothing(int(nothing[1]), number))
         elif _NOTE.fullmatch(line):
             self._finish()
@@ -138,7 +137,7 @@ class _Reader:
         self._words += words_of(text, number)
 
     def _finish(self) -> None:
-        """A message ends here."""
+        """Finish the current message."""
         if self._words:
             items = parse(self._words)
             self._step(Send(items, self._line) if self._arrow == ">" else Expect(items, self._line))

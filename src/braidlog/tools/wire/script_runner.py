@@ -1,11 +1,10 @@
-"""Send what a file of annotated hex says, and compare what comes back.
+"""Play cases of annotated hex against a server, and compare the answers.
 
-Knows: one socket for each case, deadlines, two ways to compare. Refuses to know: the notation, how a result is printed.
-Invariant: nothing is waited for longer than `timeout`; a difference names the line of the file, the first byte that differs, what
-was expected there and what came.
+Every wait is limited by `timeout`. A difference names the line of the file, the first different byte, the expected and
+the received bytes.
 
-Bytes are compared with the notation's own wildcards. The answers of a log are compared as messages: same name, same fields, but
-not the fields that differ from one run to the next (each dialect says which); where the dialect answers in any order, by id.
+Bytes are compared with the wildcards of the notation. Answers of a log are compared as messages, by name and fields,
+except for fields that the dialect declares volatile; if the dialect answers out of order, messages are matched by id.
 """
 
 import contextlib
@@ -31,7 +30,7 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class Connection(msgspec.Struct, frozen=True):
-    """Where to, and how patiently."""
+    """Address and timeout."""
 
     host: str
     port: int
@@ -42,7 +41,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """Where an answer is not what was expected. `position` counts from the first byte of the answer."""
+    """A difference between an answer and the expected one. `position` counts from the first byte of the answer."""
 
     line: int
     message: str
@@ -52,7 +51,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """How one case went. `answers` is what came back, whatever was expected."""
+    """Result of a case. `answers`: the received bytes."""
 
     case: str
     sent_bytes: int = 0
@@ -66,14 +65,14 @@ class Outcome(msgspec.Struct):
         return self.difference is None
 
 
-class _Stop(Exception):  # noqa: N818 - the case is over, with a result
+class _Stop(Exception):  # noqa: N818 - ends the case with a result
     def __init__(self, difference: Difference) -> None:
         super().__init__(difference.message)
         self.difference = difference
 
 
 def run(case: Case, to: Connection, variables: dict[str, int | bytes], *, as_messages: bool = False) -> Outcome:
-    """Play one case on a connection of its own. OSError if there is nobody to talk to."""
+    """Play a case on a new connection. Raises `OSError` if the server is not reachable."""
     with socket.create_connection((to.host, to.port), timeout=to.timeout) as wire:
         wire.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         player = (_MessagePlayer if as_messages else _BytePlayer)(case, to, wire, dict(variables))
@@ -82,13 +81,13 @@ def run(case: Case, to: Connection, variables: dict[str, int | bytes], *, as_mes
         except _Stop as stop:
             player.outcome.difference = stop.difference
         except OSError as error:
-            player.outcome.difference = Difference(player.line, f"the connection broke: {error.strerror or error}")
+            player.outcome.difference = Difference(player.line, f"connection failed: {error.strerror or error}")
         player.watch()
         return player.outcome
 
 
 class _Player:
-    """Steps one by one; what came and was not asked for yet is kept in `_held`."""
+    """Plays steps in order; keeps received bytes that no step has consumed in `_held`."""
 
     def __init__(self, case: Case, to: Connection, wire: socket.socket, variables: dict[str, int | bytes]) -> None:
         self._case = case
@@ -118,15 +117,13 @@ class _Player:
             self._collect()
         elif self._held:
             shown = _row(self._held)
-            raise _Stop(
-                Difference(self.line, f"{len(self._held)} bytes came that nobody expected", 0, "nothing", shown)
-            )
+            raise _Stop(Difference(self.line, f"{len(self._held)} unexpected bytes", 0, "nothing", shown))
 
     def _steps(self) -> Iterator[Step]:
         yield from self._case.steps
 
     def watch(self) -> None:
-        """What was said, taken apart, if the dialect is known."""
+        """Decode the conversation, if the dialect is known."""
         dialect = self._to.dialect or self._case.dialect
         if dialect is None:
             return
@@ -139,7 +136,7 @@ class _Player:
         self._spoken.append((Side.CLIENT, data))
         self.outcome.sent_bytes += len(data)
         self._wire.settimeout(self._to.timeout)
-        # Who is wrong by its first bytes is hung up on while it still speaks: what is expected next says if that is right.
+        # The server may close the connection during an invalid request; the next expectation decides whether that is correct.
         with contextlib.suppress(ConnectionError):
             for piece in self._splitter.pieces(data):
                 self._wire.sendall(piece)
@@ -148,7 +145,7 @@ class _Player:
         raise NotImplementedError
 
     def _receive(self, deadline: float) -> bool:
-        """More bytes, if any come before the deadline; False if none did."""
+        """Read more bytes; return False if none arrive before the deadline."""
         left = deadline - time.monotonic()
         if left <= 0 or self.outcome.closed:
             return False
@@ -164,7 +161,7 @@ class _Player:
             return False
         self._all += data
         if len(self._all) > ANSWER_BYTES_MAX:
-            raise _Stop(Difference(self.line, f"more than {ANSWER_BYTES_MAX} bytes came"))
+            raise _Stop(Difference(self.line, f"more than {ANSWER_BYTES_MAX} bytes received"))
         self._spoken.append((Side.SERVER, data))
         self._held += data
         return True
@@ -173,7 +170,7 @@ class _Player:
         return time.monotonic() + self._to.timeout
 
     def _collect(self) -> None:
-        """Nothing is expected: whatever comes, until nothing more does."""
+        """Collect all bytes until the server is silent, if nothing is expected."""
         while self._receive(self._deadline()):
             pass
         if self._held:
@@ -185,15 +182,13 @@ class _Player:
         while self._receive(deadline):
             pass
         if self._held:
-            raise _Stop(
-                Difference(step.line, "bytes came where the connection was to close", 0, "nothing", _row(self._held))
-            )
+            raise _Stop(Difference(step.line, "received bytes instead of a close", 0, "nothing", _row(self._held)))
         if not self.outcome.closed:
             raise _Stop(Difference(step.line, f"the connection is still open after {self._to.timeout:g} s"))
 
     def _expect_nothing(self, milliseconds: int) -> None:
         if self._held or self._receive(time.monotonic() + milliseconds / 1000):
-            raise _Stop(Difference(self.line, "bytes came where none were expected", 0, "nothing", _row(self._held)))
+            raise _Stop(Difference(self.line, "received unexpected bytes", 0, "nothing", _row(self._held)))
         if self.outcome.closed:
             raise _Stop(Difference(self.line, "the connection was closed"))
 
@@ -212,17 +207,17 @@ class _BytePlayer(_Player):
                 return match(step.items, self._held, self._variables, complete=self.outcome.closed)
             except MoreNeeded as more:
                 if not self._receive(deadline) and not self.outcome.closed:
-                    why = f"nothing more came within {self._to.timeout:g} s; {more.expected} is expected"
+                    why = f"no more bytes within {self._to.timeout:g} s; expected {more.expected}"
                     raise _Stop(self._difference(step, len(self._held), why)) from None
             except Different as different:
                 came = self._held[different.position : different.position + 1].hex().upper()
-                what = f"{came} came" if came else "the connection closed"
+                what = f"received {came}" if came else "connection closed"
                 raise _Stop(
-                    self._difference(step, different.position, f"{what}, {different.expected} is expected")
+                    self._difference(step, different.position, f"{what}, expected {different.expected}")
                 ) from None
 
     def _difference(self, step: Expect, position: int, why: str) -> Difference:
-        """The row of sixteen bytes that holds the first one that differs, as expected and as it came."""
+        """Return the row of sixteen bytes with the first difference, expected and received."""
         start = position // ROW_BYTES * ROW_BYTES
         wanted = cells(step.items, self._variables)[start : start + ROW_BYTES]
         came = hex_pairs(self._held[start : start + ROW_BYTES])
@@ -230,13 +225,13 @@ class _BytePlayer(_Player):
 
 
 class _MessagePlayer(_Player):
-    """Answers as messages. Those that the log has in a row are awaited together: their order may be another."""
+    """Compares answers as messages. Consecutive answers are awaited together, since their order may differ."""
 
     def __init__(self, case: Case, to: Connection, wire: socket.socket, variables: dict[str, int | bytes]) -> None:
         super().__init__(case, to, wire, variables)
         dialect = to.dialect or case.dialect
         if dialect is None:
-            raise NotationError("messages can only be compared if the dialect is known: --dialect", 1)
+            raise NotationError("comparing messages needs the dialect: pass --dialect", 1)
         self._was = Watcher(dialect)
         self._is = Watcher(dialect)
         self._due: list[tuple[int, Seen]] = []
@@ -267,12 +262,8 @@ class _MessagePlayer(_Player):
             self._held = b""
             if len(came) < len(due) and not self._receive(deadline):
                 line, missing = due[len(came)]
-                ending = (
-                    "the connection closed"
-                    if self.outcome.closed
-                    else f"nothing more came within {self._to.timeout:g} s"
-                )
-                raise _Stop(Difference(line, f"{ending}; {missing.name} is expected", None, sentence(missing), ""))
+                ending = "connection closed" if self.outcome.closed else f"no more bytes within {self._to.timeout:g} s"
+                raise _Stop(Difference(line, f"{ending}; expected {missing.name}", None, sentence(missing), ""))
         self.outcome.answers += [seen.data for seen in came]
         dialect = self._was.dialect
         if not self._was.is_ordered:
@@ -285,7 +276,7 @@ class _MessagePlayer(_Player):
 
 
 def written(items: Sequence[Item], line: int) -> bytes:
-    """The bytes of a log's entry, with something in the place of what is hidden."""
+    """Return the bytes of a log entry, with filler for hidden bytes."""
     out = bytearray()
     for item in items:
         match item:
@@ -294,7 +285,7 @@ def written(items: Sequence[Item], line: int) -> bytes:
             case Hidden(count):
                 out += b"*" * count
             case _:
-                raise NotationError("only bytes as they came can be compared as messages", line)
+                raise NotationError("comparing messages needs literal bytes", line)
     return bytes(out)
 
 
@@ -303,12 +294,12 @@ def _identity(seen: Seen, dialect: str) -> str:
 
 
 def _told_apart(wanted: Seen, found: Seen, watcher: Watcher) -> str | None:
-    """What differs, in words; None if they are the same."""
+    """Describe the difference of two messages; None if they are equal."""
     if wanted.name != found.name:
-        return f"{found.name} came, {wanted.name} is expected"
+        return f"received {found.name}, expected {wanted.name}"
     due, came = _identity(wanted, watcher.dialect), _identity(found, watcher.dialect)
     if due != came:
-        return f"an answer to {came} came, one to {due} is expected"
+        return f"received the answer to {came}, expected the answer to {due}"
     before, after = stable(wanted.fields, watcher.volatile), stable(found.fields, watcher.volatile)
     if before == after:
         return None
@@ -317,7 +308,7 @@ def _told_apart(wanted: Seen, found: Seen, watcher: Watcher) -> str | None:
 
 
 def stable(value: Any, volatile: frozenset[str]) -> Any:  # noqa: ANN401 - any field
-    """Fields without those that differ from one run to the next."""
+    """Return the fields without volatile ones."""
     if isinstance(value, dict):
         return {name: stable(each, volatile) for name, each in value.items() if name not in volatile}
     if isinstance(value, list):

@@ -98,7 +98,7 @@ def test_the_command_ends_with_1_where_rows_differ(
     (test / "silver.jsonl").write_text('{"id": "a1", "amount": 9.5}\n')
     code, said = run("--only", "first")
     assert (code, said[0]) == (1, "first: silver: 2 rows; - 0 missing, + 1 not expected")
-    assert said[-1] == "braid: 1 stage makes other rows than expected"
+    assert said[-1] == "braid: 1 stage differs from the expected rows"
     assert run("--update")[0] == 0
     assert run()[0] == 0
 

@@ -216,7 +216,7 @@ def test_what_is_cut_off_is_told(dialect: str) -> None:
     assert list(watcher.feed(C, data[:-1])) == []
     (seen,) = watcher.end(C)
     assert seen.fault is not None
-    assert f"cut off after {len(data) - 1} bytes" in seen.fault.message
+    assert f"truncated after {len(data) - 1} bytes" in seen.fault.message
 
 
 def test_a_frame_that_is_too_large_is_passed_over() -> None:

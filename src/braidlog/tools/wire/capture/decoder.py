@@ -1,7 +1,6 @@
-"""What is in a file of bytes: raw, hex text, a wire log, or a capture.
+"""Decode files: raw bytes, hex text, a wire log, or a capture.
 
-Knows: how to tell the four apart, and who speaks in each. Refuses to know: dialects, how messages are printed.
-Invariant: nothing is skipped silently: bytes that are no message are a message with a fault.
+Invalid bytes are returned as a message with a fault, never skipped.
 """
 
 import re
@@ -31,11 +30,11 @@ class Decoded(NamedTuple):
 
 
 class Unknown(ValueError):  # noqa: N818 - what it is called
-    """It cannot be said what the bytes are, or what is spoken in them."""
+    """The form or the dialect of the bytes is unknown."""
 
 
 def form_of(data: bytes) -> str:
-    """What the bytes most likely are."""
+    """Guess the form of the bytes."""
     if is_capture(data):
         return "pcapng"
     begin = data[:65536]
@@ -54,7 +53,7 @@ def form_of(data: bytes) -> str:
 def decode(
     data: bytes, dialect: str | None, side: Side = Side.CLIENT, form: str = "auto", port: int | None = None
 ) -> Iterator[Decoded]:
-    """Every message. `side` is who sent raw or hex bytes; `port` is the server's, in a capture."""
+    """Yield every message. `side` sent raw or hex bytes; `port` is the server's port in a capture."""
     form = form_of(data) if form == "auto" else form
     if form == "pcapng":
         yield from _captured(data, dialect, port)
@@ -66,7 +65,7 @@ def decode(
 
 def _named(dialect: str | None) -> str:
     if dialect is None:
-        raise Unknown("which dialect is it? --dialect says so; a log or a capture on a known port says it itself")
+        raise Unknown("unknown dialect: pass --dialect, unless the file is a log, or a capture on a known port")
     return dialect
 
 

@@ -1,7 +1,6 @@
-"""How a message looks in a log: a line in the style of the Mayfly document, its bytes as annotated hex, or an object of JSON.
+"""Format messages for a log: a line in the style of the Mayfly document with annotated hex, or a JSON object.
 
-Knows: letters. Refuses to know: dialects, files, time (it is told).
-Invariant: with its bytes, an entry of either log is something that `braid wire send` takes.
+`braid wire send` accepts entries of both logs if they include the bytes.
 
     2026-11-15T07:39:52.123456Z mayfly c3 <-- RECV [12+13=25 bytes] Magic=0xCAFE Ver=1 Cmd=0x00(AUTH) ReqID=1 Len=13 token=…
     > CA FE 01 00 00 00 00 01 00 00 00 0D                # ............
@@ -23,7 +22,7 @@ LIST_ITEMS_MAX: Final = 8
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Where and when something was seen: `connection` is c1, c2, …"""
+    """Time, dialect and connection (c1, c2, …) of an entry."""
 
     time_ns: int
     dialect: str
@@ -32,7 +31,7 @@ class Moment(msgspec.Struct, frozen=True):
 
 
 def stamp(time_ns: int) -> str:
-    """UTC, to the microsecond."""
+    """Format a time in UTC with microseconds."""
     moment = datetime.fromtimestamp(time_ns // 1_000_000_000, tz=UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns // 1000 % 1_000_000:06d}Z"
 
@@ -41,7 +40,7 @@ def stamp(time_ns: int) -> str:
 
 
 def text_of(moment: Moment, seen: Seen, *, with_bytes: bool) -> str:
-    """The entry of a message, with a newline."""
+    """Return the entry of a message, with a newline."""
     lines = [f"{_head(moment)} {ARROWS[seen.side]} {sentence(seen)}"]
     if with_bytes:
         lines += hex_rows(seen)
@@ -49,7 +48,7 @@ def text_of(moment: Moment, seen: Seen, *, with_bytes: bool) -> str:
 
 
 def event_text(moment: Moment, event: str, detail: str = "") -> str:
-    """The entry of something that is no message: `open`, `closed`, `gap`."""
+    """Return the entry of an event: `open`, `closed`, `gap`."""
     return f"{_head(moment)} --- {event.upper()}{' ' + detail if detail else ''}\n"
 
 
@@ -58,7 +57,7 @@ def _head(moment: Moment) -> str:
 
 
 def sentence(seen: Seen) -> str:
-    """Size, header and fields, and what is wrong."""
+    """Format size, header, fields and fault of a message."""
     parts = [f"[{seen.header_bytes}+{seen.size - seen.header_bytes}={seen.size} bytes]", seen.name]
     parts += [f"{name}={_value(value)}" for name, value in (*seen.head.items(), *seen.fields.items())]
     if seen.fault is not None:
@@ -73,7 +72,7 @@ def _value(value: Any) -> str:  # noqa: ANN401 - any field
     if isinstance(value, bytes):
         return _bytes(value)
     if isinstance(value, list):
-        more = f", … {len(value)} in all" if len(value) > LIST_ITEMS_MAX else ""
+        more = f", … {len(value)} in total" if len(value) > LIST_ITEMS_MAX else ""
         return f"[{', '.join(map(_value, value[:LIST_ITEMS_MAX]))}{more}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name}={_value(each)}' for name, each in value.items())}}}"
@@ -99,15 +98,15 @@ def _printable(text: str) -> str:
 
 
 def hex_rows(seen: Seen) -> Iterator[str]:
-    """The bytes as annotated hex: the header on lines of its own, then the body."""
+    """Yield the bytes as annotated hex: the header on separate lines, then the body."""
     for start, end in ((0, seen.header_bytes), (seen.header_bytes, len(seen.data))):
         yield from rows_of(PROMPTS[seen.side], seen.data[:end], seen.hidden, start)
     if seen.left_out:
-        yield f"# {seen.left_out} bytes more were not kept"
+        yield f"# {seen.left_out} more bytes omitted"
 
 
 def rows_of(prompt: str, data: bytes, hidden: tuple[Span, ...] = (), start: int = 0) -> Iterator[str]:
-    """Bytes from `start` on, sixteen a line, as something to be sent or expected."""
+    """Yield the bytes from `start`, sixteen per line, with a prompt to send or expect them."""
     for at in range(start, len(data), ROW_BYTES):
         row = data[at : at + ROW_BYTES]
         letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
@@ -115,7 +114,7 @@ def rows_of(prompt: str, data: bytes, hidden: tuple[Span, ...] = (), start: int 
 
 
 def hex_pairs(data: bytes, hidden: tuple[Span, ...] = (), at: int = 0) -> str:
-    """`CA FE **`; `at` is where `data` begins in what `hidden` counts from."""
+    """Format bytes as `CA FE **`; `at` is the position of `data` for `hidden`."""
     pairs = [f"{byte:02X}" for byte in data]
     for start, end in hidden:
         for index in range(max(start - at, 0), min(end - at, len(pairs))):
@@ -124,7 +123,7 @@ def hex_pairs(data: bytes, hidden: tuple[Span, ...] = (), at: int = 0) -> str:
 
 
 def fields_text(seen: Seen) -> Iterator[str]:
-    """Field by field, a line each."""
+    """Yield one line per field."""
     names = [*seen.head, *seen.fields]
     width = max(map(len, names), default=0)
     for name, value in (*seen.head.items(), *seen.fields.items()):
@@ -148,7 +147,7 @@ def _field_lines(name: str, value: Any, indent: str) -> Iterator[str]:  # noqa: 
 
 
 def json_of(moment: Moment, seen: Seen, *, with_bytes: bool) -> bytes:
-    """The entry of a message (docs/schemas/wire-log.json), with a newline."""
+    """Return the JSON entry of a message (docs/schemas/wire-log.json), with a newline."""
     entry = {**_json_head(moment), "event": "message", **message_object(seen)}
     if with_bytes:
         entry["hex"] = hex_pairs(seen.data, seen.hidden)
@@ -170,7 +169,7 @@ def _json_head(moment: Moment) -> dict[str, Any]:
 
 
 def message_object(seen: Seen) -> dict[str, Any]:
-    """A message as JSON can carry it: bytes that are text are text, others are `{"hex": …}`."""
+    """Return a message as JSON values: UTF-8 bytes as text, other bytes as `{"hex": …}`."""
     found: dict[str, Any] = {
         "side": seen.side.value,
         "name": seen.name,

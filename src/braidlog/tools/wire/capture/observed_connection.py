@@ -1,9 +1,8 @@
-"""Both sides of one connection, as bytes come by: messages, each with its bytes and what is wrong with it.
+"""Decode both sides of a connection incrementally: messages with bytes and faults.
 
-Knows: that bytes come in pieces, that a client may introduce itself first, that a frame may be too large to keep. Refuses to
-know: any dialect, sockets, time.
-Invariants: the same bytes, however cut, give the same messages; no more than `keep_bytes_max` of a side is held; after a place
-where no frame can begin, nothing more of that side is taken apart, and if secrets were seen there, nothing more of it is shown.
+The result does not depend on how the bytes are split. At most `keep_bytes_max` of a side is buffered. After invalid bytes
+a side is no longer decoded, and if it contained secrets, no further bytes of it are shown. Does not handle: dialects,
+sockets, time.
 """
 
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ SHOWN_OF_LARGE_BYTES: Final = 64
 
 
 class _Stream:
-    """What one side has sent and is not taken apart yet."""
+    """Bytes of one side that are not decoded yet."""
 
     def __init__(self) -> None:
         self.inbox = ReceiveBuffer()
@@ -32,13 +31,13 @@ class _Stream:
         self.passing_over = 0
         self.passed_over = 0
         self.large: Seen | None = None
-        """The frame that is being passed over."""
+        """The oversized frame that is being skipped."""
         self.is_broken = False
         self.had_secrets = False
 
 
 class Watcher:
-    """One connection."""
+    """Decoder of a connection."""
 
     def __init__(self, dialect: str, keep_bytes_max: int = KEEP_BYTES_MAX) -> None:
         self.dialect = dialect
@@ -47,7 +46,7 @@ class Watcher:
         self._keep_bytes_max = keep_bytes_max
         self._streams = {side: _Stream() for side in Side}
         self._preamble: Preamble | None = Preamble()
-        self._first = bytearray()  # what the preamble was fed: a line of a kilobyte at most, and what came with it
+        self._first = bytearray()  # input of the preamble: a line of at most a kilobyte, and the bytes after it
 
     @property
     def is_ordered(self) -> bool:
@@ -58,11 +57,11 @@ class Watcher:
         return self._observer.volatile
 
     def is_broken(self, side: Side) -> bool:
-        """Whether bytes came of which no frame can begin."""
+        """Return whether the side sent bytes that cannot start a frame."""
         return self._streams[side].is_broken
 
     def feed(self, side: Side, data: Buffer) -> Iterator[Seen]:
-        """The messages that are whole with these bytes."""
+        """Add bytes; yield the messages that they complete."""
         stream = self._streams[side]
         if stream.is_broken:
             if data:
@@ -78,7 +77,7 @@ class Watcher:
         yield from self._messages(side, stream)
 
     def end(self, side: Side) -> Iterator[Seen]:
-        """The side sends no more: what is left of it is a message that was cut off."""
+        """End a side; yield its remaining bytes as a truncated message."""
         stream = self._streams[side]
         if stream.large is not None:
             yield self._passed_over(side, stream)
@@ -86,18 +85,18 @@ class Watcher:
             self._preamble = None
             if self._first:
                 yield self._cut_off(
-                    side, stream, bytes(self._first), "; an introduction ends with a newline", is_secret=True
+                    side, stream, bytes(self._first), "; expected a newline after the introduction", is_secret=True
                 )
         left = stream.inbox.peek(len(stream.inbox)) or b""
         if left and not stream.is_broken:
             wanted = self._wanted(side, stream)
-            missing = "" if wanted is None else f"; {wanted - len(left)} more are expected"
+            missing = "" if wanted is None else f"; expected {wanted - len(left)} more"
             is_secret = stream.had_secrets or self._may_be_secret(side, left)
             yield self._cut_off(side, stream, left, missing, is_secret=is_secret)
             stream.inbox.skip(len(left))
 
     def _cut_off(self, side: Side, stream: _Stream, left: bytes, missing: str, *, is_secret: bool) -> Seen:
-        fault = Fault(f"cut off after {len(left)} bytes{missing}", len(left))
+        fault = Fault(f"truncated after {len(left)} bytes{missing}", len(left))
         return self._seen(side, stream, left, Reading("?", {}, 0, fields={}, fault=fault, is_secret=is_secret))
 
     def _may_be_secret(self, side: Side, begun: bytes) -> bool:
@@ -110,7 +109,7 @@ class Watcher:
             return None
 
     def _meet(self, stream: _Stream, data: Buffer) -> list[Seen] | None:
-        """The first bytes: an introduction, or the dialect's own. None: it cannot be said yet."""
+        """Parse an introduction, or the first bytes of the dialect. None: more bytes are needed."""
         assert self._preamble is not None
         self._preamble.receive(data)
         self._first += data
@@ -134,7 +133,7 @@ class Watcher:
         reading = Reading(
             "AUTH",
             {"Preamble": "AUTH", "Principal": event.principal},
-            line.rindex(event.token),  # its last word: the principal may be spelled like it
+            line.rindex(event.token),  # its last word: the principal may be equal to it
             fields={"token": hidden_text(len(event.token))},
             secrets=(event.token,),
         )
@@ -172,24 +171,24 @@ class Watcher:
         return seen
 
     def _broken(self, side: Side, stream: _Stream, error: ProtocolError) -> Seen:
-        """No frame can begin here."""
+        """Report bytes that cannot start a frame."""
         stream.is_broken = True
         data = stream.inbox.take(len(stream.inbox)) or b""
-        # What is wrong here may be the end of a token whose length was wrong: then even that is not said.
-        fault = Fault("no frame can begin here", 0) if stream.had_secrets else fault_of(error, 0)
+        # The invalid bytes may be the end of a token with a wrong length: then show no details.
+        fault = Fault("invalid start of a frame", 0) if stream.had_secrets else fault_of(error, 0)
         reading = Reading("?", {}, 0, fields={}, fault=fault, is_secret=stream.had_secrets)
         return self._seen(side, stream, data, reading)
 
     def _undecoded(self, side: Side, stream: _Stream, data: bytes) -> Seen:
-        fault = Fault("not taken apart: it follows bytes that are no frame")
+        fault = Fault("not decoded: follows invalid bytes")
         return self._seen(side, stream, data, Reading("?", {}, 0, fields={}, fault=fault, is_secret=stream.had_secrets))
 
     def _pass_over(self, side: Side, stream: _Stream, size: int) -> None:
-        """A frame that is not kept: its beginning stands for it."""
+        """Skip an oversized frame, and report it by its beginning."""
         begun = stream.inbox.peek(min(len(stream.inbox), SHOWN_OF_LARGE_BYTES)) or b""
         is_secret = stream.had_secrets or self._may_be_secret(side, begun)
         data, hidden = conceal(begun, 0, (), everything=is_secret)
-        fault = Fault(f"{size} bytes are too many to be taken apart, {self._keep_bytes_max} is the limit")
+        fault = Fault(f"{size} bytes exceed the decoding limit of {self._keep_bytes_max}")
         stream.large = Seen(side, "?", {}, {}, data, 0, stream.position, hidden, fault)
         stream.passing_over, stream.passed_over = size, 0
 

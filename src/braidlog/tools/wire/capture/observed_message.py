@@ -1,8 +1,7 @@
-"""What was seen on a wire: one message of one side, taken apart.
+"""A decoded message of one side, without secrets.
 
-Knows: names, fields, bytes, and which of them are nobody's business. Refuses to know: any dialect.
-Invariant: no secret leaves this module. A value that its dialect's table declares secret is replaced, in the fields and in the
-bytes, before anybody gets to see the message; where it cannot be found in the bytes, all of the message's body is replaced.
+No secret leaves this module. A value that the dialect's table declares secret is replaced in the fields and in the
+bytes; if it is not found in the bytes, the whole body is replaced.
 """
 
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ Span = tuple[int, int]
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """One message. `data` has `**` in the place of secrets; `position` is where it begins in what its side has sent."""
+    """A message. `data` has `**` in place of secrets; `position` is its start in the bytes of its side."""
 
     side: Side
     name: str
@@ -30,7 +29,7 @@ class Seen(msgspec.Struct, frozen=True):
     hidden: tuple[Span, ...] = ()
     fault: Fault | None = None
     left_out: int = 0
-    """Bytes at the end of it that were not kept: it is too large."""
+    """Omitted bytes at the end of a large message."""
 
     @property
     def size(self) -> int:
@@ -38,7 +37,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 def see(side: Side, frame: bytes, reading: Reading, table: Secrets, position: int) -> Seen:
-    """The message without its secrets."""
+    """Return the decoded message without secrets."""
     secrets = list(reading.secrets)
     fields = reading.fields
     if fields is None:
@@ -50,7 +49,7 @@ def see(side: Side, frame: bytes, reading: Reading, table: Secrets, position: in
 def conceal(
     frame: bytes, header_bytes: int, secrets: Iterable[bytes], *, everything: bool = False
 ) -> tuple[bytes, tuple[Span, ...]]:
-    """The bytes with secrets replaced, and where they were."""
+    """Replace secrets in the bytes; return the bytes and the positions of secrets."""
     spans: list[Span] = []
     for secret in secrets:
         if not secret:

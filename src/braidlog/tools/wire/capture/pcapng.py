@@ -1,8 +1,7 @@
-"""Captures: a conversation written as pcapng, and bytes of TCP conversations read out of pcapng or pcap.
+"""Captures: write conversations as pcapng, and read TCP streams from pcapng or pcap.
 
-Knows: the two file formats, IP and TCP as far as to put a stream in order. Refuses to know: dialects.
-Invariant: what is written is a whole TCP conversation (handshake, bytes, goodbye) whose sequence numbers count every byte, so
-that Wireshark puts it together; a block or packet that is cut off ends the file, and is never guessed.
+A written conversation is a complete TCP connection (handshake, data, close) with valid sequence numbers, so that
+Wireshark reassembles it. A truncated block or packet ends the file.
 
     block     u32 type │ u32 length │ body, padded to 4 │ u32 length again
     file      section header, one interface (raw IP, times in nanoseconds), then one enhanced packet for each segment
@@ -22,10 +21,10 @@ SIMPLE: Final = 3
 BYTE_ORDER: Final = 0x1A2B3C4D
 RAW_IP: Final = 101
 SEGMENT_BYTES_MAX: Final = 60_000
-"""Of one packet. A packet's length is a u16, with its headers."""
+"""Maximum data of a packet, whose length with headers is a u16."""
 PACKET_BYTES_MAX: Final = 1 << 24
 PENDING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of segments that came before those that stand before them."""
+"""Limit of buffered out-of-order segments."""
 
 _FIN, _SYN, _PSH, _ACK = 1, 2, 8, 16
 _PCAP_MAGICS: Final = {b"\xd4\xc3\xb2\xa1": ("<", 1000), b"\xa1\xb2\xc3\xd4": (">", 1000),
@@ -65,12 +64,12 @@ def _packed(host: str) -> bytes:
 
 
 class _Writing:
-    """One conversation: the next sequence number of each side."""
+    """A conversation that is written: the next sequence number of each side."""
 
     def __init__(self, client: Address, server: Address) -> None:
         ends = {Side.CLIENT: client, Side.SERVER: server}
         hosts = {side: _packed(end.host) for side, end in ends.items()}
-        if len(set(map(len, hosts.values()))) > 1:  # one of them is not known by its number
+        if len(set(map(len, hosts.values()))) > 1:  # one of them is not a numeric address
             hosts = dict.fromkeys(Side, ipaddress.ip_address("127.0.0.1").packed)
         self.hosts = hosts
         self.ports = {side: end.port for side, end in ends.items()}
@@ -106,7 +105,7 @@ class _Writing:
 
 
 class CaptureWriter:
-    """A capture of any number of conversations, each known by whatever key it is opened with."""
+    """Writes a capture of several conversations, each identified by its key."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -148,7 +147,7 @@ class Packet(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Bytes of a TCP conversation, in order. `connection` counts the conversations of a file from 1."""
+    """Bytes of a TCP conversation, in order. `connection` numbers the conversations of a file from 1."""
 
     time_ns: int
     connection: str
@@ -159,7 +158,7 @@ class Segment(NamedTuple):
 
 
 class CaptureError(ValueError):
-    """The file is no capture, or is damaged; the message says at which byte."""
+    """The file is not a capture, or is damaged at the byte in the message."""
 
 
 def is_capture(begin: bytes) -> bool:
@@ -167,13 +166,13 @@ def is_capture(begin: bytes) -> bool:
 
 
 def packets_of(data: bytes) -> Iterator[Packet]:
-    """Every packet of a pcapng or pcap file. One that is cut off at the end is not there."""
+    """Yield every packet of a pcapng or pcap file; ignores a truncated last packet."""
     if data[:4] in _PCAP_MAGICS:
         yield from _pcap(data)
     elif is_capture(data):
         yield from _pcapng(data)
     else:
-        raise CaptureError("neither pcapng nor pcap begins like this")
+        raise CaptureError("not a pcapng or pcap file")
 
 
 def _pcap(data: bytes) -> Iterator[Packet]:
@@ -186,7 +185,7 @@ def _pcap(data: bytes) -> Iterator[Packet]:
         seconds, fraction, size, _ = head.unpack_from(data, at)
         at += head.size
         if size > PACKET_BYTES_MAX:
-            raise CaptureError(f"a packet of {size} bytes at byte {at - head.size}")
+            raise CaptureError(f"invalid packet of {size} bytes at byte {at - head.size}")
         if at + size > len(data):
             return
         yield Packet(seconds * 1_000_000_000 + fraction * factor, link, data[at : at + size])
@@ -208,7 +207,7 @@ def _pcapng(data: bytes) -> Iterator[Packet]:
             interfaces = []
         size = struct.unpack_from(order + "I", data, at + 4)[0]
         if size < 12 or size % 4 or size > PACKET_BYTES_MAX:
-            raise CaptureError(f"a block of {size} bytes at byte {at}")
+            raise CaptureError(f"invalid block of {size} bytes at byte {at}")
         if at + size > len(data):
             return
         body = data[at + 8 : at + size - 4]
@@ -218,7 +217,7 @@ def _pcapng(data: bytes) -> Iterator[Packet]:
         elif kind == ENHANCED and len(body) >= 20:
             number, high, low, kept, _ = struct.unpack_from(order + "IIIII", body)
             if number >= len(interfaces) or 20 + kept > len(body):
-                raise CaptureError(f"a packet of interface {number} at byte {at - size}")
+                raise CaptureError(f"packet of unknown interface {number} at byte {at - size}")
             link, units = interfaces[number]
             yield Packet((high << 32 | low) * 1_000_000_000 // units, link, body[20 : 20 + kept])
         elif kind == SIMPLE and interfaces and len(body) >= 4:
@@ -226,7 +225,7 @@ def _pcapng(data: bytes) -> Iterator[Packet]:
 
 
 def _units(order: str, body: bytes) -> int:
-    """Of its times in a second: option 9, a power of ten, or of two with the highest bit."""
+    """Return the timestamp units per second: option 9, a power of ten, or of two if the highest bit is set."""
     at = 8
     while at + 4 <= len(body):
         code, size = struct.unpack_from(order + "HH", body, at)
@@ -240,7 +239,7 @@ def _units(order: str, body: bytes) -> int:
 
 
 def _ip_of(packet: Packet) -> bytes:
-    """The IP packet inside; nothing if it is none."""
+    """Return the IP packet inside; empty for other protocols."""
     data = packet.data
     if packet.link in (RAW_IP, 228, 229, 12, 14):
         return data
@@ -269,7 +268,7 @@ def _tcp_of(ip: bytes) -> _Tcp | None:
         end, start, hosts = 40 + int.from_bytes(ip[4:6], "big"), 40, (ip[8:24], ip[24:40])
     elif len(ip) >= 20 and ip[0] >> 4 == 4 and ip[9] == 6:
         end, start, hosts = int.from_bytes(ip[2:4], "big"), (ip[0] & 15) * 4, (ip[12:16], ip[16:20])
-        end = end or len(ip)  # left to the network card
+        end = end or len(ip)  # computed by the network card
     else:
         return None
     if len(ip) < start + 20:
@@ -281,7 +280,7 @@ def _tcp_of(ip: bytes) -> _Tcp | None:
 
 
 class _Half:
-    """One direction: what comes next, and what came too early."""
+    """One direction of a stream: the next sequence number, and out-of-order data."""
 
     def __init__(self, sequence: int) -> None:
         self.next = sequence
@@ -291,13 +290,13 @@ class _Half:
     def take(self, sequence: int, data: bytes) -> Iterator[bytes]:
         behind = (self.next - sequence) & 0xFFFFFFFF
         if behind < 1 << 31:
-            data, sequence = data[behind:], self.next  # sent again, or in part
+            data, sequence = data[behind:], self.next  # a full or partial retransmission
         if not data:
             return
         if sequence != self.next:
             self.early_bytes += len(data)
             if self.early_bytes > PENDING_BYTES_MAX:
-                raise CaptureError(f"{self.early_bytes} bytes wait for a segment that is not in the capture")
+                raise CaptureError(f"{self.early_bytes} bytes follow a segment that is missing in the capture")
             self.early[sequence] = data
             return
         yield data
@@ -316,7 +315,7 @@ class _Conversation:
 
 
 def segments_of(data: bytes, port: int | None = None) -> Iterator[Segment]:
-    """The bytes of every TCP conversation, each side in order. The server is who is at `port`, or who did not begin."""
+    """Yield the bytes of every TCP conversation, each side in order. The server uses `port`, or did not open the connection."""
     conversations: dict[frozenset[Address], _Conversation] = {}
     count = 0
     for packet in packets_of(data):

@@ -1,8 +1,7 @@
-"""Who writes down what was seen on wires: a thread with a bounded queue before it.
+"""Write wire logs and captures, in a thread with a bounded queue.
 
-Knows: connections by number, two formats, captures. Refuses to know: where bytes come from.
-Invariants: whoever reports never waits and never fails: what does not fit the queue is dropped, counted, and told in the log; of
-a connection that lost bytes, nothing more is taken apart, for nobody could say where a message begins. No secret is written.
+Callers never block and never fail: data that does not fit the queue is dropped, counted and reported in the log. A
+connection that lost bytes is no longer decoded, since message boundaries are unknown. Secrets are never written.
 """
 
 import logging
@@ -24,11 +23,11 @@ log = logging.getLogger("braidlog.wirelog")
 QUEUE_BYTES_MAX: Final = 16 * 1024 * 1024
 CLOSE_SECONDS_MAX: Final = 10.0
 ENTRY_BYTES: Final = 256
-"""What an entry takes beside its bytes."""
+"""Memory of an entry in addition to its bytes."""
 
 
 class RecorderSettings(NamedTuple):
-    """What is written and how. `path` "-" is standard output; "" is nowhere (a capture alone)."""
+    """Settings of a recorder. `path`: "-" is standard output, "" writes only a capture."""
 
     path: str = "-"
     format: str = "text"
@@ -47,7 +46,7 @@ class _Entry(NamedTuple):
 
 
 class _Followed:
-    """One connection, as the writing thread knows it."""
+    """State of a connection in the writer thread."""
 
     def __init__(self, dialect: str, name: str, client: Address, server: Address) -> None:
         self.dialect = dialect
@@ -58,7 +57,7 @@ class _Followed:
 
 
 class Recorder:
-    """`opened`, `spoke` and `closed` may be called from any thread; `close` waits for what is still to be written."""
+    """`opened`, `spoke` and `closed` are thread-safe; `close` waits until everything is written."""
 
     def __init__(self, settings: RecorderSettings, now_ns: Callable[[], int]) -> None:
         self._settings = settings
@@ -89,10 +88,10 @@ class Recorder:
         self._owned.append(file)
         return file
 
-    # -- who reports -------------------------------------------------------------------------------------------
+    # -- callers -----------------------------------------------------------------------------------------------
 
     def opened(self, dialect: str, client: Address, server: Address) -> int:
-        """A connection; its number is for the calls that follow."""
+        """Register a connection; return its number for later calls."""
         with self._wake:
             self._connections += 1
             number = self._connections
@@ -116,7 +115,7 @@ class Recorder:
         entry = _Entry(self._now_ns(), connection, event, side, data, detail)
         with self._wake:
             is_full = self._queued_bytes + len(data) > self._settings.queue_bytes_max
-            # That a connection began or ended is small, and needed: only its bytes are dropped.
+            # Open and close entries are small and required: only bytes are dropped.
             if data and (is_full or connection in self._lost or self._failure is not None):
                 self._lost[connection] = self._lost.get(connection, 0) + len(data)
                 self.dropped_bytes += len(data)
@@ -125,23 +124,23 @@ class Recorder:
             self._queued_bytes += len(data) + ENTRY_BYTES
             self._wake.notify()
 
-    # -- who writes --------------------------------------------------------------------------------------------
+    # -- writer thread -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Write what is queued, then end."""
+        """Write the queued entries, then stop."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
         self._thread.join(CLOSE_SECONDS_MAX)
-        if self._thread.is_alive():  # nobody reads the pipe that it writes to
-            log.error("the wire log is not taken, its end is lost")
+        if self._thread.is_alive():  # its output pipe is blocked
+            log.error("wire log closed: output is blocked, queued entries lost")
             return
         for file in self._owned:
             try:
                 file.close()
             except OSError as error:
                 if self._failure is None:
-                    log.error("the end of the wire log is lost: %s", error)  # noqa: TRY400 - the error says it all
+                    log.error("wire log closed: queued entries lost: %s", error)  # noqa: TRY400 - the error is sufficient
 
     def _run(self) -> None:
         while True:
@@ -160,16 +159,16 @@ class Recorder:
                 return
 
     def _guarded(self, action: Callable[..., None], *arguments: object) -> None:
-        """A full disk ends the log, and nothing else."""
+        """Run an action; a write error stops only the log."""
         if self._failure is not None:
             return
         try:
             action(*arguments)
         except OSError as error:
             self._failure = error
-            log.error("the wire log ends here: %s", error)  # noqa: TRY400 - the error says which file
-        except Exception:  # we are wrong: this entry is lost, and said to be
-            log.exception("an entry of the wire log could not be written")
+            log.error("wire log stopped: %s", error)  # noqa: TRY400 - the error names the file
+        except Exception:  # a bug: report the lost entry
+            log.exception("wire log entry lost")
 
     def _flush(self) -> None:
         for file in {self._out, *self._owned} - {None}:
@@ -178,7 +177,7 @@ class Recorder:
 
     def _tell_lost(self, lost: dict[int, int]) -> None:
         if self.dropped_bytes > self._told_bytes:
-            log.warning("the wire log could not keep up: %d bytes are not in it", self.dropped_bytes - self._told_bytes)
+            log.warning("wire log too slow: dropped_bytes=%d", self.dropped_bytes - self._told_bytes)
             self._told_bytes = self.dropped_bytes
         for number in lost:
             followed = self._followed.get(number)
@@ -188,7 +187,7 @@ class Recorder:
     def _tell_gap(self, followed: _Followed, time_ns: int) -> None:
         if followed.watcher is not None:
             followed.watcher = None
-            self._event(followed, time_ns, "gap", "bytes were dropped; no more of it is taken apart")
+            self._event(followed, time_ns, "gap", "bytes dropped, decoding stopped")
 
     def _write(self, entry: _Entry) -> None:
         if entry.detail is not None:
@@ -228,7 +227,7 @@ class Recorder:
             self._capture.write(followed.name, seen.side, seen.data, time_ns)
             for at in range(
                 0, seen.left_out, SEGMENT_BYTES_MAX
-            ):  # the place of what was not kept, so that what follows has its own
+            ):  # placeholder of omitted bytes, so that later positions are right
                 self._capture.write(
                     followed.name, seen.side, bytes(min(SEGMENT_BYTES_MAX, seen.left_out - at)), time_ns
                 )

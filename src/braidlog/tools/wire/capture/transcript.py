@@ -1,10 +1,7 @@
-"""The log of a wire, read back: which connection, which side, which bytes.
+"""Read wire logs, text and JSON, that `shown.py` wrote: connection, side and bytes.
 
-Knows: the first words of a line of the text log, and the objects of the JSON log. Refuses to know: what is in the bytes.
-Invariant: what `message_format.py` writes, this reads.
-
-    2026-11-15T07:39:52.123456Z mayfly c3 <-- RECV [12+13=25 bytes] Magic=0xCAFE …
-    > CA FE 01 00 …
+2026-11-15T07:39:52.123456Z mayfly c3 <-- RECV [12+13=25 bytes] Magic=0xCAFE …
+> CA FE 01 00 …
 """
 
 import re
@@ -24,7 +21,7 @@ class Head(NamedTuple):
     dialect: str
     connection: str
     side: Side | None
-    """None: it opened, or closed."""
+    """None: the connection opened or closed."""
 
 
 class _Line(msgspec.Struct):
@@ -39,7 +36,7 @@ _lines: Final = msgspec.json.Decoder(_Line)
 
 
 def head_of(line: str) -> Head | None:
-    """The beginning of an entry of the text log; None for any other line."""
+    """Parse the first line of a text entry; None for other lines."""
     found = HEAD.fullmatch(line)
     return None if found is None else Head(found[1], found[2], _SIDES.get(found[3]))
 
@@ -49,7 +46,7 @@ def is_json_log(text: str) -> bool:
 
 
 def lines_of_json_log(text: str) -> str:
-    """The JSON log as the text log."""
+    """Convert a JSON log to a text log."""
     out: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
@@ -57,7 +54,7 @@ def lines_of_json_log(text: str) -> str:
         try:
             entry = _lines.decode(line)
         except msgspec.DecodeError as error:
-            raise ValueError(f"line {number} is no entry of a wire log: {error}") from error
+            raise ValueError(f"line {number} is not an entry of a wire log: {error}") from error
         arrow = "---" if entry.side is None else ARROWS[entry.side]
         out.append(f"Z {entry.dialect} {entry.connection} {arrow}".replace("Z ", "0Z ", 1))
         if entry.side is not None and entry.hex:
