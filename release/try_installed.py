@@ -17,16 +17,16 @@ from braidlog import Log
 from braidlog.testing.server import ServerProcess
 
 COMPILED = (
-    "codec.blocks",
-    "codec.clip",
-    "codec.columns",
-    "codec.json_objects",
-    "codec.kernel",
-    "codec.pack",
-    "codec.rows",
-    "codec.value_heads",
-    "kv.feed_rows",
-    "kv.log_kernel",
+    "codec.batch.kernel",
+    "codec.batch.record_slice",
+    "codec.batch.rows",
+    "codec.batch.schema_ids",
+    "codec.columns.arrow_to_records",
+    "codec.columns.column_blocks",
+    "codec.columns.json_to_arrow",
+    "codec.columns.records_to_arrow",
+    "kv.feed.feed_rows",
+    "kv.replicated.log_kernel",
     "wire.mayfly.bursts",
 )
 

@@ -105,7 +105,7 @@ def test_an_unknown_version_of_api_versions_is_answered_and_the_connection_goes_
         told = client.receive()
         assert told.error_code == 35
         assert {each.api_key for each in told.api_keys} >= {0, 1, 2, 3, 18}
-        client.connection.learn(told)
+        client.connection.set_server_versions(told)
         assert client.ask(c.ApiVersionsRequest("a", "b")).error_code == 0
 
 

@@ -489,5 +489,5 @@ def test_versions_are_told_before_anything_else(braid_server_shared: ServerProce
         told = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
         assert told[0] == (0, 13)
         assert told[1] == (4, 18)
-        client.connection.learn(answer)
+        client.connection.set_server_versions(answer)
         assert client.ask(c.MetadataRequest([])).error_code == 0

@@ -41,7 +41,7 @@ class KafkaWire(BufferedWire):
 
     def answer(self, event: Response) -> tuple[Hashable, Any]:
         if isinstance(event.message, ApiVersionsResponse):
-            self._connection.learn(_by_name(event.message))
+            self._connection.set_server_versions(_by_name(event.message))
         return None, event.message
 
 
