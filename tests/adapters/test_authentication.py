@@ -60,7 +60,7 @@ def auth(token: str = CANARY, principal: str = "alice") -> bytes:
 
 
 def settings(folder: Path, **more: object) -> list[str]:
-    """A configuration with the tokens, and flags for the rest: `strangers__seconds_max=1`."""
+    """A configuration with the tokens, and flags for the rest: `unauthenticated__seconds_max=1`."""
     lines = [f'{name} = "{hashlib.sha256(token.encode()).hexdigest()}"' for name, token in TOKENS.items()]
     file = folder / "braid.toml"
     file.write_text("\n".join(["[auth.tokens]", *lines]), "utf-8")
@@ -71,7 +71,7 @@ def settings(folder: Path, **more: object) -> list[str]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("guarded")
-    with ServerProcess(folder / "data", *settings(folder, pause_seconds_max=0.1)) as server:
+    with ServerProcess(folder / "data", *settings(folder, failure_delay_seconds_max=0.1)) as server:
         yield server
 
 
@@ -175,7 +175,7 @@ def test_a_token_shown_through_cursus_is_not_shown_either(guarded: ServerProcess
 
 def test_guesses_slow_down_over_all_doors_together(tmp_path: Path) -> None:
     """Each is answered later than the one before, whichever door it tries."""
-    with ServerProcess(tmp_path / "data", *settings(tmp_path, pause_seconds=0.05)) as server:
+    with ServerProcess(tmp_path / "data", *settings(tmp_path, failure_delay_seconds=0.05)) as server:
         seconds = []
         for number in range(5):
             dialect = DIALECTS[number % len(DIALECTS)]
@@ -188,7 +188,7 @@ def test_guesses_slow_down_over_all_doors_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"])
 def test_a_guesser_slows_nobody_else(tmp_path: Path, address: str) -> None:
     """Who has the right token is served while the guesser waits to hear that it was wrong, also at the guesser's address."""
-    flags = settings(tmp_path, pause_seconds=300, pause_seconds_max=300)
+    flags = settings(tmp_path, failure_delay_seconds=300, failure_delay_seconds_max=300)
     with ServerProcess(tmp_path / "data", *flags) as server, many(server, "flux", 1) as (guesser,):
         guesser.sendall(auth(WRONG))
         for dialect in (*DIALECTS, *DIALECTS):  # when the first half is served, the line before them was heard
@@ -205,7 +205,7 @@ def test_a_guesser_slows_nobody_else(tmp_path: Path, address: str) -> None:
 
 def test_ten_connections_guess_no_faster_than_one(tmp_path: Path) -> None:
     """However many connections guess at once, one hears per pause that it was wrong: ten of them take nine pauses."""
-    flags = settings(tmp_path, pause_seconds=0.1, pause_seconds_max=0.1)
+    flags = settings(tmp_path, failure_delay_seconds=0.1, failure_delay_seconds_max=0.1)
     with ServerProcess(tmp_path / "data", *flags) as server, many(server, "flux", 10) as peers:
         began = time.monotonic()
         for peer in peers:
@@ -241,10 +241,10 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProces
     folder = tmp_path_factory.mktemp("impatient")
     flags = settings(
         folder,
-        strangers__first_frame_seconds_max=0.2,
-        strangers__seconds_max=1.5,
-        strangers__per_peer_max=3,
-        pause_seconds_max=0.1,
+        unauthenticated__first_frame_seconds_max=0.2,
+        unauthenticated__seconds_max=1.5,
+        unauthenticated__per_address_max=3,
+        failure_delay_seconds_max=0.1,
     )
     with ServerProcess(folder / "data", *flags) as server:
         yield server
@@ -322,7 +322,11 @@ def test_who_has_said_it_may_stay(impatient: ServerProcess) -> None:
 def test_few_strangers_of_one_address(tmp_path: Path) -> None:
     """Over all doors together. One more takes the place of the oldest; those who have said who they are keep theirs."""
     ask, answer, refusal = ASKS["flux"]
-    limits = {"strangers__per_peer_max": 3, "strangers__seconds_max": 600, "strangers__first_frame_seconds_max": 600}
+    limits = {
+        "unauthenticated__per_address_max": 3,
+        "unauthenticated__seconds_max": 600,
+        "unauthenticated__first_frame_seconds_max": 600,
+    }
     with ServerProcess(tmp_path / "data", *settings(tmp_path, **limits)) as server, many(server, "flux", 3) as known:
         for peer in known:
             peer.sendall(auth() + ask)
@@ -344,7 +348,7 @@ def test_few_strangers_of_one_address(tmp_path: Path) -> None:
 
 def test_a_client_certificate_needs_no_token_and_loopback_stays_open(tmp_path: Path) -> None:
     """Without tokens nobody is a stranger: neither limits nor the line are asked for."""
-    with ServerProcess(tmp_path / "data", "--set", "auth.strangers.per_peer_max=1") as server:
+    with ServerProcess(tmp_path / "data", "--set", "auth.unauthenticated.per_address_max=1") as server:
         for dialect in DIALECTS:
             with many(server, dialect, 5) as peers:
                 for peer in peers:

@@ -263,7 +263,7 @@ def test_who_only_waits_does_not_hold_up_a_stop(tmp_path: Path) -> None:
 # ── Limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("limit", ["connections_max", "connections_per_peer_max"])
+@pytest.mark.parametrize("limit", ["connections_max", "connections_per_address_max"])
 @pytest.mark.parametrize("dialect", sorted(dialects()))
 def test_connections_over_the_limit_are_turned_away(tmp_path: Path, dialect: str, limit: str) -> None:
     with ServerProcess(tmp_path / "data", "--set", f"limits.{limit}=3") as server:

@@ -11,7 +11,7 @@ from braidlog.model.reporting import node_report as r
 from braidlog.replication.assignment import Assignment
 
 
-def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
+def test_slots_under_replicated_are_counted_and_other_partitions_named() -> None:
     node = three_nodes(2)
     services = node.services
     assign(node, 2)
@@ -37,7 +37,7 @@ def test_partitions_below_the_replication_factor_are_counted_where_they_are_led(
     told = node.run(
         cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
     )
-    assert told.below_factor == sum(each.leader == 2 for each in made.assignments) == 2
+    assert told.below_replication_factor == sum(each.leader == 2 for each in made.assignments) == 2
 
 
 def test_partitions_without_a_leader_are_named_first() -> None:

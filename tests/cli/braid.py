@@ -114,7 +114,7 @@ def guarded(folder: Path) -> list[str]:
     (folder / "braid.toml").write_text(f"[auth.tokens]\n{tokens}{RULES}", encoding="utf-8")
     for name, word in {**TOKENS, "wrong": "guessed"}.items():
         (folder / f"{name}.token").write_text(f"{word}\n", encoding="utf-8")
-    return ["--config", str(folder / "braid.toml"), "--set", "auth.pause_seconds=0"]
+    return ["--config", str(folder / "braid.toml"), "--set", "auth.failure_delay_seconds=0"]
 
 
 def as_(folder: Path, principal: str, token: str | None = None) -> list[str]:

@@ -157,10 +157,10 @@ def test_names_say_their_unit_and_kind() -> None:
         "braidlog_partitions_read_only", "braidlog_process_open_files", "braidlog_process_open_files_limit",
         "braidlog_worker_up", "braidlog_worker_jobs_waiting", "braidlog_state_entries", "braidlog_state_entries_limit",
         "braidlog_partitions", "braidlog_scrub_partitions_left", "braidlog_cluster_nodes", "braidlog_cluster_leaders",
-        "braidlog_cluster_under_replicated_partitions", "braidlog_cluster_below_min_partitions",
-        "braidlog_cluster_below_factor_partitions",
-        "braidlog_cluster_leaderless_partitions", "braidlog_cluster_etcd_up", "braidlog_set_aside",
-        "braidlog_kv_slots_led", "braidlog_kv_slots_below_strength", "braidlog_table_failing",
+        "braidlog_cluster_under_replicated_partitions", "braidlog_cluster_below_min_isr_partitions",
+        "braidlog_cluster_below_replication_factor_partitions",
+        "braidlog_cluster_leaderless_partitions", "braidlog_cluster_etcd_up", "braidlog_quarantined",
+        "braidlog_kv_leader_slots", "braidlog_kv_slots_under_replicated", "braidlog_table_failing",
     }  # fmt: skip
     for row in TABLE:
         assert row.kind in (COUNTER, GAUGE, HISTOGRAM)

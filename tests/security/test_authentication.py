@@ -10,7 +10,7 @@ from braidlog.security.authentication import Authenticate, Pauses, Proof, networ
 from braidlog.security.authorization import Authorize
 from braidlog.testing.clock import ManualClock
 
-PAUSES = Pauses(first_seconds=1.0, seconds_max=8.0, forget_seconds=100.0)
+PAUSES = Pauses(first_seconds=1.0, seconds_max=8.0, failure_memory_seconds=100.0)
 
 
 async def right() -> bool:

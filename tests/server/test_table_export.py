@@ -120,7 +120,7 @@ def test_values_with_schemas_are_columns_also_after_a_kill(node: ServerProcess) 
     rows = catalog.load_table(("topics", "typed")).scan().to_arrow().sort_by("offset")
     assert rows["n"].drop_null().to_pylist() == list(range(600))
     assert rows["note"].drop_null().to_pylist() == [f"no. {n}" for n in range(300, 600)]
-    assert "typed: 2 rows have no avro" in Braid(node).ok("table", "status")
+    assert "typed: 2 rows are not valid avro" in Braid(node).ok("table", "status")
 
 
 def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) -> None:
@@ -187,7 +187,7 @@ def test_tables_whose_store_never_answers_keep_no_other(tmp_path: Path) -> None:
         told_catalog = store.told(tmp_path / "catalog.db")
         catalog = ", ".join(f'"{name}" = "{value}"' for name, value in told_catalog.items())
         settings.write_text(f'[tables]\nwarehouse = "s3://{BUCKET}"\ncatalog = {{ {catalog} }}\n')
-        words = (*QUICK, "--set", "tables.give_way_seconds=1", "--config", str(settings))
+        words = (*QUICK, "--set", "tables.yield_seconds=1", "--config", str(settings))
         with ServerProcess(tmp_path / "data", *words) as node:
             with client_of(node) as client:
                 store.fail_from(0, SILENT, about="/hung-")

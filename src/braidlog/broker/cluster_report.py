@@ -89,7 +89,7 @@ async def cluster_report(
         nodes=sorted(rows, key=lambda row: row.node),
         partitions=counts.partitions,
         under_replicated=counts.of_own["under"],
-        below_factor=counts.of_own["lacking"],
+        below_replication_factor=counts.of_own["lacking"],
         below_min=counts.of_own["below_min"],
         leaderless=counts.leaderless,
         weak_slots=counts.of_own["slots"],

@@ -19,7 +19,7 @@ class FormError(ValueError):
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """Return the last value of each field. The guard has limited the size of the body (`guard.py`)."""
+    """Return the last value of each field. The guard has limited the size of the body (`access_control.py`)."""
     try:
         body = (await request.body()).decode()
         return {name: values[-1] for name, values in parse_qs(body, keep_blank_values=True, max_num_fields=50).items()}

@@ -35,7 +35,7 @@ class Pauses(msgspec.Struct, frozen=True):
 
     first_seconds: float = 0.1
     seconds_max: float = 5.0
-    forget_seconds: float = 300.0
+    failure_memory_seconds: float = 300.0
 
     def after(self, failures: int) -> float:
         return min(self.first_seconds * 2.0 ** min(failures - 1, 60), self.seconds_max)
@@ -93,7 +93,7 @@ class Authenticate:
     def _suspect(self, network: str) -> _Suspect | None:
         """What is remembered of a network, if that is not long ago."""
         suspect = self._suspects.get(network)
-        if suspect is not None and self._runtime.monotonic() - suspect.failed_at > self._pauses.forget_seconds:
+        if suspect is not None and self._runtime.monotonic() - suspect.failed_at > self._pauses.failure_memory_seconds:
             del self._suspects[network]
             return None
         return suspect

@@ -35,9 +35,9 @@ STRANGERS_SHARE: Final = 4
 
 def gatekeeper(auth: AuthConfig, authorize: Authorize, runtime: Runtime, *, connections_max: int) -> AccessGate:
     """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
-    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
-    strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
-    limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
+    pauses = Pauses(auth.failure_delay_seconds, auth.failure_delay_seconds_max, auth.failure_memory_seconds)
+    strangers_max = min(auth.unauthenticated.connections_max, max(connections_max // STRANGERS_SHARE, 1))
+    limits = msgspec.structs.replace(auth.unauthenticated, connections_max=strangers_max)
     return AccessGate(Authenticate(authorize, runtime, pauses), limits)
 
 

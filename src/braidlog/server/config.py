@@ -154,14 +154,19 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether a group or transactional id that no rule speaks of is the principal's that used it first; others are refused."""
     allow_open: bool = False
     """Listen on other addresses than loopback without tokens or client certificates."""
-    pause_seconds: float = 0.1
-    pause_seconds_max: float = 5.0
-    forget_seconds: float = 300.0
+    failure_delay_seconds: float = 0.1
+    failure_delay_seconds_max: float = 5.0
+    failure_memory_seconds: float = 300.0
     """How long a wrong token is held against the network it came from."""
-    strangers: UnauthenticatedConfig = UnauthenticatedConfig()
+    unauthenticated: UnauthenticatedConfig = UnauthenticatedConfig()
 
     def __post_init__(self) -> None:
-        _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))
+        _check_bounds(
+            self,
+            dict.fromkeys(
+                ("failure_delay_seconds", "failure_delay_seconds_max", "failure_memory_seconds"), (0.0, 25.0 * 3600)
+            ),
+        )
         if CONSOLE in self.tokens or CONSOLE in self.users:
             raise ValueError(f"{CONSOLE!r} is what nodes call their console: give the user another name")
 
@@ -171,8 +176,8 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
 
     connections_max: int = 10_000
     """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
-    connections_per_peer_max: int = 5_000
-    connections_per_peer_per_second: float = UNLIMITED
+    connections_per_address_max: int = 5_000
+    connections_per_address_per_second: float = UNLIMITED
     """New ones of one address, after a burst of ten seconds' worth; -1 is no limit."""
     memory_bytes_max: int = 128 * 1024 * 1024
     """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
@@ -185,11 +190,11 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
         return DecompressionLimits(self.decompressed_bytes_max, self.decompressed_ratio_max)
 
     def __post_init__(self) -> None:
-        rate = {"connections_per_peer_per_second": (UNLIMITED, 1e6)}
+        rate = {"connections_per_address_per_second": (UNLIMITED, 1e6)}
         bounds = dict.fromkeys(self.__struct_fields__, (1, 2**40)) | dict.fromkeys(_SECONDS, (0.001, 1e9)) | rate
         _check_bounds(self, bounds)
-        if UNLIMITED < self.connections_per_peer_per_second <= 0:
-            raise ValueError("connections_per_peer_per_second must be over 0, or -1 for no limit")
+        if UNLIMITED < self.connections_per_address_per_second <= 0:
+            raise ValueError("connections_per_address_per_second must be over 0, or -1 for no limit")
 
 
 class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):

@@ -85,13 +85,13 @@ class Server:
         self._stopping = asyncio.Event()
         self._failure: BaseException | None = None
         self._tasks = Tasks(self._task_failed)
-        self._quotas = config.quotas.make(config.limits.connections_per_peer_per_second)
+        self._quotas = config.quotas.make(config.limits.connections_per_address_per_second)
         self._clock = SystemClock()
         self._budget = Budget(config.limits.memory_bytes_max, self._clock.monotonic)
         self._descriptors = raise_limit()
         connections_max = connections_that_fit(config.limits.connections_max, self._descriptors)
         self._connection_limits = ConnectionLimits(
-            connections_max, config.limits.connections_per_peer_max, self._quotas
+            connections_max, config.limits.connections_per_address_max, self._quotas
         )
         self._bound: dict[str, list[socket.socket]] = {}
         self._fair_turns = FairScheduler()
@@ -220,7 +220,7 @@ class Server:
     def _start_tables(self, services: Services) -> None:
         """Other processes: no compaction waits behind a catalog or an object store somewhere else, nor any table but one."""
         settings = self.config.tables
-        limits = self.config.worker.for_upkeep(settings.turn_seconds_max)
+        limits = self.config.worker.for_upkeep(settings.job_seconds_max)
         priority = PRIORITIES[settings.priority]
         self._tables = [WorkerProcess(limits, self._budget, priority=priority) for _ in range(TABLE_WORKERS)]
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)

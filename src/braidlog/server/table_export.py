@@ -60,19 +60,19 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Properties of an Iceberg catalog as pyiceberg calls them, such as type and uri; empty: catalog.db in the warehouse."""
     namespace: str = NAMESPACE
     check_seconds: float = 5.0
-    turn_seconds_max: float = 600.0
+    job_seconds_max: float = 600.0
     """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again, beside others."""
-    give_way_seconds: float = 60.0
+    yield_seconds: float = 60.0
     """A commit that takes longer is ended if others keep all processes as long and topics wait; it is tried again beside them."""
 
     priority: Literal["low", "idle"] = "low"
     """Of the processes: low, behind the node; idle, only when nobody else wants the processor: a busy machine falls behind."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.give_way_seconds <= 86400:
-            raise ValueError(f"give_way_seconds must be 1 to 86400, not {self.give_way_seconds}")
-        if not 1 <= self.turn_seconds_max <= 86400:
-            raise ValueError(f"turn_seconds_max must be 1 to 86400, not {self.turn_seconds_max}")
+        if not 1 <= self.yield_seconds <= 86400:
+            raise ValueError(f"yield_seconds must be 1 to 86400, not {self.yield_seconds}")
+        if not 1 <= self.job_seconds_max <= 86400:
+            raise ValueError(f"job_seconds_max must be 1 to 86400, not {self.job_seconds_max}")
         if not 0.01 <= self.check_seconds <= 3600:
             raise ValueError(f"check_seconds must be 0.01 to 3600, not {self.check_seconds}")
 
@@ -109,7 +109,7 @@ class Tables:
         self._schemas = SchemaView(schemas, runtime, State)
         self._due_ms: dict[str, int] = {}
         """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
-        self._give_way_ms = int(settings.give_way_seconds * 1000)
+        self._yield_ms = int(settings.yield_seconds * 1000)
         self._under_way: dict[int, _UnderWay] = {}
         """By worker."""
         self._hung: set[str] = set()
@@ -142,7 +142,7 @@ class Tables:
 
     async def watch(self) -> None:
         """If every worker has been with its topic for too long while another topic waits, the first of them gives way."""
-        before_ms = self._runtime.now_ms() - self._give_way_ms
+        before_ms = self._runtime.now_ms() - self._yield_ms
         late = {number: each for number, each in self._under_way.items() if each.since_ms <= before_ms}
         self._hung |= {each.topic_id for each in late.values()}
         if len(late) < len(self._workers):
@@ -155,7 +155,7 @@ class Tables:
             for topic in self._hosting.topics.values()
         ):
             number = min(late, key=lambda each: late[each].since_ms)
-            why = f"not done within {self._give_way_ms / 1000:g} s, and others wait (tables.give_way_seconds)"
+            why = f"not done within {self._yield_ms / 1000:g} s, and others wait (tables.yield_seconds)"
             self._workers[number].interrupt(why)
 
     def _forget_others(self) -> None:

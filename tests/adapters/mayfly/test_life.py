@@ -36,7 +36,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
     """Alice may do everything, the reader may read some keys, bob every topic and no key, carol hers."""
     folder = tmp_path_factory.mktemp("mayfly-guarded")
     tokens = {"alice": TOKEN, "reader": READER_TOKEN, "bob": b"bobs-token", "carol": b"carols-token"}
-    lines = ["[auth]", "pause_seconds_max = 0.1", "[auth.tokens]"]
+    lines = ["[auth]", "failure_delay_seconds_max = 0.1", "[auth.tokens]"]
     lines += [f'{name} = "{hashlib.sha256(token).hexdigest()}"' for name, token in tokens.items()]
     for principal, operations, resource in (
         ("alice", '"*"', ""),

@@ -75,13 +75,13 @@ def test_what_is_wrong_is_said_with_what_to_do(info: ClusterInfo, what: str, adv
 
 def test_weak_slots_are_counted() -> None:
     found = status_of(with_slots(leader=None, in_sync=()))
-    assert (found.slots, found.slots_below_strength, found.slots_leaderless) == (128, 1, 1)
+    assert (found.slots, found.slots_under_replicated, found.slots_leaderless) == (128, 1, 1)
     assert status_of(WELL).slots == 0
 
 
 def test_partitions_below_their_factor_are_counted() -> None:
-    assert status_of(msgspec.structs.replace(WELL, lacking=LACKING)).below_factor == 5
-    assert status_of(WELL).below_factor == 0
+    assert status_of(msgspec.structs.replace(WELL, lacking=LACKING)).below_replication_factor == 5
+    assert status_of(WELL).below_replication_factor == 0
 
 
 def test_many_partitions_are_counted_and_few_named() -> None:

@@ -50,11 +50,11 @@ def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> Ac
 async def test_who_shows_a_token_is_known_before_its_first_request() -> None:
     doors = keeper()
     scene = Scene(gatekeeper=doors)
-    assert len(doors.strangers) == 1
+    assert len(doors.unauthenticated) == 1
     scene.send(RIGHT, "hello")
     assert scene.sent == ["ok hello"]
     assert scene.session.principal == "alice"
-    assert len(doors.strangers) == 0
+    assert len(doors.unauthenticated) == 0
 
 
 @pytest.mark.parametrize("ordered", [True, False])
@@ -70,7 +70,7 @@ def test_who_shows_a_wrong_one_is_told_late_and_not_served(ordered: bool) -> Non
         assert scene.sent == [f"turned away: {NOT_PROVED}"]
         assert scene.adapter.begun == []
         assert scene.session.principal == ANONYMOUS
-        await until(lambda: len(doors.strangers) == 0)
+        await until(lambda: len(doors.unauthenticated) == 0)
 
     scenery()
 
@@ -85,7 +85,7 @@ async def test_a_right_token_does_not_wait_behind_a_wrong_one() -> None:
     assert scene.sent == ["ok one", "ok two"]
     assert scene.session.principal == "alice"
     guesser.transport.close()
-    await until(lambda: len(doors.strangers) == 0)
+    await until(lambda: len(doors.unauthenticated) == 0)
 
 
 @play
@@ -93,9 +93,9 @@ async def test_who_leaves_while_it_waits_is_counted_out() -> None:
     doors = keeper(pause=60)
     scene = Scene(gatekeeper=doors)
     scene.send(WRONG)
-    assert len(doors.strangers) == 1
+    assert len(doors.unauthenticated) == 1
     scene.transport.close()
-    await until(lambda: len(doors.strangers) == 0)
+    await until(lambda: len(doors.unauthenticated) == 0)
     assert scene.sent == []
 
 
@@ -138,7 +138,7 @@ async def test_time_runs_out() -> None:
 
 @play
 async def test_one_too_many_takes_a_guessers_place_then_that_of_the_oldest_who_is_silent() -> None:
-    doors = keeper(per_peer_max=3, pause=60)
+    doors = keeper(per_address_max=3, pause=60)
     proving, silent, guesser = scenes = [Scene(gatekeeper=doors) for _ in range(3)]
     guesser.send(WRONG)
     assert proving.session._admission is not None
@@ -148,13 +148,13 @@ async def test_one_too_many_takes_a_guessers_place_then_that_of_the_oldest_who_i
         Scene(gatekeeper=doors)
         gone.append([scene.transport.aborted for scene in scenes])
     assert gone == [[False, False, True], [False, True, True]]
-    await until(lambda: len(doors.strangers) == 3)
+    await until(lambda: len(doors.unauthenticated) == 3)
     assert not silent.sent
 
 
 @play
 async def test_a_right_token_passes_while_all_places_are_those_of_guessers() -> None:
-    doors = keeper(per_peer_max=3, pause=60)
+    doors = keeper(per_address_max=3, pause=60)
     guessers = [Scene(gatekeeper=doors) for _ in range(3)]
     for each in guessers:
         each.send(WRONG)
@@ -165,7 +165,7 @@ async def test_a_right_token_passes_while_all_places_are_those_of_guessers() -> 
     assert [each.transport.aborted for each in guessers] == [True, False, False]
     for each in guessers:
         each.transport.close()
-    await until(lambda: len(doors.strangers) == 0)
+    await until(lambda: len(doors.unauthenticated) == 0)
 
 
 @play
@@ -177,12 +177,12 @@ async def test_strangers_never_cut_off_who_is_known() -> None:
     assert [each.transport.aborted for each in strangers] == [True] * 8 + [False] * 2
     known.send("still here")
     assert known.sent == ["ok still here"]
-    await until(lambda: len(doors.strangers) == 2)
+    await until(lambda: len(doors.unauthenticated) == 2)
 
 
 @play
 async def test_where_nobody_has_to_say_who_it_is_nobody_is_a_stranger() -> None:
-    doors = keeper(required=False, per_peer_max=1, frame_bytes_max=64)
+    doors = keeper(required=False, per_address_max=1, frame_bytes_max=64)
     scenes = [Scene(gatekeeper=doors) for _ in range(3)]
     for scene in scenes:
         scene.send("x" * 200)
@@ -210,7 +210,7 @@ async def test_the_beginning_of_an_introduction_is_a_frame_that_has_to_end() -> 
 
 
 def test_a_census_counts_in_all_and_by_address() -> None:
-    connection_limits = ConnectionLimits(connections_max=3, per_peer_max=2)
+    connection_limits = ConnectionLimits(connections_max=3, per_address_max=2)
     assert [connection_limits.enter(peer, 0.0) for peer in ("a", "a", "a")] == [True, True, False]
     connection_limits.leave("a")
     assert [connection_limits.enter(peer, 0.0) for peer in ("b", "c")] == [True, False]

@@ -96,7 +96,7 @@ def test_any_node_tells_of_all_keys(nodes: ClusterProcess) -> None:
 
 def test_keys_go_on_when_a_node_is_killed(spark: SparkSession, nodes: ClusterProcess) -> None:
     done("kv", "set", "began", "v", "--url", nodes.url("mayfly"), "--timeout", SECONDS)
-    until(lambda: status(nodes)["slots_below_strength"] == 0, "all replicas are in sync")
+    until(lambda: status(nodes)["slots_under_replicated"] == 0, "all replicas are in sync")
     assert status(nodes)["slots"] == SLOTS
     before = snapshot(spark, nodes)
     rows = [(f"s{at}", str(at)) for at in range(200)]
@@ -116,9 +116,9 @@ def test_keys_go_on_when_a_node_is_killed(spark: SparkSession, nodes: ClusterPro
     wanted = before | {key.encode(): value.encode() for key, value in rows} | {b"after": b"the kill"}
     assert snapshot(spark, nodes) == wanted
     server = ["--server", nodes.url("kafka")]
-    until(lambda: status(nodes)["slots_below_strength"] == SLOTS, "every slot has a replica on each node")
+    until(lambda: status(nodes)["slots_under_replicated"] == SLOTS, "every slot has a replica on each node")
     assert braid("cluster", "doctor", *server).exit_code == 1
     assert f"{SLOTS} slots of keys: {SLOTS} under-replicated" in done("cluster", "status", *server)
     nodes[1].restart()
-    until(lambda: status(nodes)["slots_below_strength"] == 0, "it has caught up")
+    until(lambda: status(nodes)["slots_under_replicated"] == 0, "it has caught up")
     assert snapshot(spark, nodes) == wanted

@@ -13,7 +13,8 @@ from braidlog.model.address import show_address
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """Output of `braid cluster status -o json`. `leaderless`, `under_replicated` and `below_factor` count partitions."""
+    """Output of `braid cluster status -o json`. `leaderless`, `under_replicated` and `below_replication_factor` count
+    partitions."""
 
     cluster_id: str
     controller: int
@@ -24,9 +25,9 @@ class StatusReport(msgspec.Struct, frozen=True):
     leaderless: int
     slots: int = 0
     """Slots of keys; 0: a single node has all keys."""
-    slots_below_strength: int = 0
+    slots_under_replicated: int = 0
     slots_leaderless: int = 0
-    below_factor: int = 0
+    below_replication_factor: int = 0
     """Partitions with fewer replicas than their topic's replication factor."""
 
 
@@ -91,11 +92,13 @@ def status(client: Client, output: str) -> None:
     click.echo(f"cluster {found.cluster_id}: {found.nodes_alive} of {plural(found.nodes, 'node')} alive")
     click.echo(f"controller: node {found.controller}")
     click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found.under_replicated, found.leaderless)}")
-    if found.below_factor:
-        click.echo(f"{plural(found.below_factor, 'partition')} below the replication factor: {lacking_topics(info)}")
+    if found.below_replication_factor:
+        click.echo(
+            f"{plural(found.below_replication_factor, 'partition')} below the replication factor: {lacking_topics(info)}"
+        )
     if found.slots:
-        click.echo(f"{found.slots} slots of keys: {_fitness(found.slots_below_strength, found.slots_leaderless)}")
-    if found.under_replicated or found.below_factor or found.slots_below_strength:
+        click.echo(f"{found.slots} slots of keys: {_fitness(found.slots_under_replicated, found.slots_leaderless)}")
+    if found.under_replicated or found.below_replication_factor or found.slots_under_replicated:
         hint("braid cluster partitions --under-replicated", "braid cluster doctor")
 
 

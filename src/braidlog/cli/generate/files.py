@@ -1,4 +1,4 @@
-"""`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`: print the files of `tools/manifests.py`."""
+"""`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`: print the files of `tools/deployment/manifests.py`."""
 
 import shutil
 import sys

@@ -213,8 +213,8 @@ def config() -> None:
         AUTH NAME TOKEN
 
     before its first frame, on any listener; the node does not answer a valid line. Cursus clients may use Cursus' own
-    AUTH. Settings auth.strangers.* limit unauthenticated clients; auth.pause_seconds and auth.pause_seconds_max delay the
-    answer to a wrong token. Use TLS (listeners.NAME.tls.cert) on untrusted networks.
+    AUTH. Settings auth.unauthenticated.* limit unauthenticated clients; auth.failure_delay_seconds and
+    auth.failure_delay_seconds_max delay the answer to a wrong token. Use TLS (listeners.NAME.tls.cert) on untrusted networks.
     """
 
 

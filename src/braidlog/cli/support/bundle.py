@@ -1,6 +1,6 @@
 """`braid support bundle`: collects diagnostics in one archive.
 
-Everything passes `model/secrecy.py` on its way into the archive; records, keys and values are never read. A part that
+Everything passes `model/redaction.py` on its way into the archive; records, keys and values are never read. A part that
 fails is listed in the archive and does not stop the others.
 """
 

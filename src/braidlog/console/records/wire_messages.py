@@ -1,6 +1,6 @@
 """Decode the messages of one connection live.
 
-Secrets are hidden first (`tools/wire/seen.py`). Lost bytes are reported, and nothing after them is decoded.
+Secrets are hidden first (`tools/wire/capture/observed_message.py`). Lost bytes are reported, and nothing after them is decoded.
 """
 
 from collections.abc import AsyncIterator

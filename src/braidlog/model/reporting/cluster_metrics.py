@@ -52,13 +52,13 @@ CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
         lambda c: c.under_replicated,
     ),
     _cluster_row(
-        "braidlog_cluster_below_factor_partitions",
+        "braidlog_cluster_below_replication_factor_partitions",
         GAUGE,
         "Partitions led by this node with fewer replicas than their topic's replication factor.",
-        lambda c: c.below_factor,
+        lambda c: c.below_replication_factor,
     ),
     _cluster_row(
-        "braidlog_cluster_below_min_partitions",
+        "braidlog_cluster_below_min_isr_partitions",
         GAUGE,
         "Partitions led by this node with an ISR below min.insync.replicas: acks=all fails.",
         lambda c: c.below_min,
@@ -114,9 +114,9 @@ KEYS_TABLE: Final[tuple[MetricRow, ...]] = (
     _keys_row("braidlog_kv_expired_total", COUNTER, "Keys removed because their TTL ended.", "expired"),
     _keys_row("braidlog_kv_evicted_total", COUNTER, "Keys evicted to free memory.", "evicted"),
     node_row("braidlog_kv_memory_bytes", GAUGE, "Memory used by keys.", lambda s: s.keyvalue.used_bytes),
-    node_row("braidlog_kv_slots_led", GAUGE, "Key slots led by this node.", lambda s: s.keyvalue.led_slots),
+    node_row("braidlog_kv_leader_slots", GAUGE, "Key slots led by this node.", lambda s: s.keyvalue.led_slots),
     _cluster_row(
-        "braidlog_kv_slots_below_strength",
+        "braidlog_kv_slots_under_replicated",
         GAUGE,
         "Key slots led by this node with a replica outside the ISR.",
         lambda c: c.weak_slots,

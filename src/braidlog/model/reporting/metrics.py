@@ -144,13 +144,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     ),
     _listener_row("braidlog_connections_accepted_total", COUNTER, "Connections accepted.", lambda each: each.accepted),
     _listener_row(
-        "braidlog_connections_turned_away_total",
+        "braidlog_connections_rejected_total",
         COUNTER,
         "Connections rejected: too many in total, or too many from one address in a short time.",
         lambda each: each.turned_away,
     ),
     _listener_row(
-        "braidlog_connections_cut_off_total",
+        "braidlog_connections_terminated_total",
         COUNTER,
         "Connections closed because their client blocked other clients.",
         lambda each: each.cut_off,
@@ -166,13 +166,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     _listener_row("braidlog_received_bytes_total", COUNTER, "Bytes received from clients.", lambda each: each.bytes_in),
     _listener_row("braidlog_sent_bytes_total", COUNTER, "Bytes sent to clients.", lambda each: each.bytes_out),
     _listener_row(
-        "braidlog_quota_waits_total",
+        "braidlog_throttles_total",
         COUNTER,
         "Times that reading from a client was paused because it exceeded its quota.",
         lambda each: each.throttled,
     ),
     _listener_row(
-        "braidlog_quota_wait_seconds_total", COUNTER, "Total time of these pauses.", lambda each: each.throttled_seconds
+        "braidlog_throttle_seconds_total", COUNTER, "Total time of these pauses.", lambda each: each.throttled_seconds
     ),
     node_row(
         "braidlog_memory_held_bytes",
@@ -243,7 +243,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         lambda s: s.scrub.read_bytes,
     ),
     node_row(
-        "braidlog_scrub_damages_total", COUNTER, "Damaged places that scrubbing found.", lambda s: s.scrub.damages
+        "braidlog_scrub_corruptions_total", COUNTER, "Damaged places that scrubbing found.", lambda s: s.scrub.damages
     ),
     node_row("braidlog_scrub_rounds_total", COUNTER, "Scrub rounds completed.", lambda s: s.scrub.rounds),
     node_row(
@@ -253,7 +253,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         lambda s: s.scrub.partitions_left,
     ),
     MetricRow(
-        "braidlog_set_aside", GAUGE, "Quarantined copies and topics.", ("why",), counts_of(lambda s: s.quarantined)
+        "braidlog_quarantined", GAUGE, "Quarantined copies and topics.", ("why",), counts_of(lambda s: s.quarantined)
     ),
     _table_row("braidlog_table_lag_records", GAUGE, "Records not in the table yet.", lambda t: t.lag),
     _table_row(

@@ -327,7 +327,7 @@ class EtcdReport(msgspec.Struct, frozen=True):
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as this node sees it. `under_replicated`, `below_factor`, `below_min` count partitions it leads."""
+    """The cluster as this node sees it. `under_replicated`, `below_replication_factor`, `below_min` count partitions it leads."""
 
     is_alone: bool
     own: int
@@ -335,7 +335,7 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeReport]
     partitions: int
     under_replicated: int
-    below_factor: int
+    below_replication_factor: int
     """Partitions with fewer replicas than their topic's replication factor."""
     below_min: int
     leaderless: int

@@ -47,14 +47,14 @@ class ConnectionLimits:
     def __init__(
         self,
         connections_max: int = CONNECTIONS_MAX,
-        per_peer_max: int = PER_PEER_MAX,
+        per_address_max: int = PER_PEER_MAX,
         quotas: Quotas | None = None,
         idle_seconds_min: float = IDLE_SECONDS_MIN,
     ) -> None:
         self._quotas = quotas or Quotas()
         self._arrivals: Buckets[str] = Buckets()
         self.connections_max = connections_max
-        self.per_peer_max = per_peer_max
+        self.per_address_max = per_address_max
         self._peers: Counter[str] = Counter()
         self._total = 0
         self._idle_seconds_min = idle_seconds_min
@@ -73,8 +73,8 @@ class ConnectionLimits:
         rate = self._quotas.connections_per_second(peer)
         if rate != UNLIMITED and self._arrivals.get(peer, rate, now, max(rate * BURST_SECONDS, 1)).take_whole(now):
             return False
-        if self._peers[peer] > self.per_peer_max:
-            return self._make_room(peer, self.per_peer_max, now)
+        if self._peers[peer] > self.per_address_max:
+            return self._make_room(peer, self.per_address_max, now)
         return self._total <= self.connections_max or self._make_room("", self.connections_max, now)
 
     def _make_room(self, peer: str, limit: int, now: float) -> bool:

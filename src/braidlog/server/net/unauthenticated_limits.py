@@ -1,7 +1,7 @@
 """Who has not said yet who it is: how many of them there may be, what they may send, and for how long.
 
 Knows: strangers by address, for all listeners of a node together. Refuses to know: sockets, dialects, which token is right.
-Invariant: where authentication is required, no more than `connections_max` strangers are connected, nor `per_peer_max` of one
+Invariant: where authentication is required, no more than `connections_max` strangers are connected, nor `per_address_max` of one
 address. One more takes the place of the oldest: who is about to show a token is never turned away because others are silent.
 """
 
@@ -18,7 +18,7 @@ class UnauthenticatedLimits(msgspec.Struct, frozen=True):
     frame_bytes_max: int = 4096
     first_frame_seconds_max: float = 5.0
     seconds_max: float = 10.0
-    per_peer_max: int = 32
+    per_address_max: int = 32
     connections_max: int = 1000
 
 
@@ -45,7 +45,7 @@ class UnauthenticatedConnections:
 
     def enter(self, network: str, stranger: UnauthenticatedConnection) -> None:
         crowd = self._by_network.get(network, {})
-        if len(crowd) >= self._limits.per_peer_max:
+        if len(crowd) >= self._limits.per_address_max:
             self._evict_from(network)
         elif len(self) >= self._limits.connections_max:
             self._evict_from(max(self._by_network, key=lambda each: len(self._by_network[each])))
@@ -71,7 +71,7 @@ class AccessGate:
     def __init__(self, authenticate: Authenticate, limits: UnauthenticatedLimits) -> None:
         self.limits = limits
         self._authenticate = authenticate
-        self.strangers = UnauthenticatedConnections(limits)
+        self.unauthenticated = UnauthenticatedConnections(limits)
 
     @property
     def required(self) -> bool:
@@ -80,10 +80,10 @@ class AccessGate:
 
     def enter(self, address: str, stranger: UnauthenticatedConnection) -> None:
         """One more stranger from this address; it has to `leave`."""
-        self.strangers.enter(network_of(address), stranger)
+        self.unauthenticated.enter(network_of(address), stranger)
 
     def leave(self, address: str, stranger: UnauthenticatedConnection) -> None:
-        self.strangers.leave(network_of(address), stranger)
+        self.unauthenticated.leave(network_of(address), stranger)
 
     def holds(self, principal: str, token: bytes) -> bool:
         return self._authenticate.holds(principal, token)

@@ -68,9 +68,9 @@ ALERTS: Final = (
         CRITICAL,
     ),
     Alert(
-        "BraidlogSetAside",
+        "BraidlogQuarantined",
         "files quarantined",
-        "braidlog_set_aside > 0",
+        "braidlog_quarantined > 0",
         "",
         "a damaged replica was replaced, or a topic is missing in the metadata: `braid doctor` names the files; check them "
         "and at the disk, then delete the files",
@@ -104,9 +104,9 @@ ALERTS: Final = (
         "check for other load on the disk",
     ),
     Alert(
-        "BraidlogClientsCutOff",
+        "BraidlogClientsDisconnected",
         "connections are closed by the node",
-        "rate(braidlog_connections_cut_off_total[5m]) > 0",
+        "rate(braidlog_connections_terminated_total[5m]) > 0",
         "5m",
         "the log names the connections and the reasons",
     ),
@@ -161,7 +161,7 @@ ALERTS: Final = (
     Alert(
         "BraidlogAcksAllRefused",
         "cluster: acks=all refused",
-        "sum by (job) (braidlog_cluster_below_min_partitions) > 0",
+        "sum by (job) (braidlog_cluster_below_min_isr_partitions) > 0",
         "1m",
         "another failure may make partitions unavailable: start the offline nodes",
         CRITICAL,
@@ -176,9 +176,9 @@ ALERTS: Final = (
         of_cluster=True,
     ),
     Alert(
-        "BraidlogSlotsBelowStrength",
+        "BraidlogSlotsUnderReplicated",
         "cluster: under-replicated slots of keys",
-        "sum by (job) (braidlog_kv_slots_below_strength) > 0",
+        "sum by (job) (braidlog_kv_slots_under_replicated) > 0",
         "10m",
         "`braid cluster doctor` lists the slots and their nodes: ALL is refused; QUORUM will be after another failure",
         of_cluster=True,

@@ -1,6 +1,6 @@
 """Repair a damaged data folder without losing intact data.
 
-`inspect.py` finds damage, `partition_repair.py` repairs partitions, `cli` asks for confirmation.
+`inspect.py` finds damage, `partition.py` repairs partitions, `cli` asks for confirmation.
 """
 
 from collections.abc import Callable, Iterator

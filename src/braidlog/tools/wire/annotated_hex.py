@@ -1,6 +1,6 @@
 """Annotated hex: a notation for messages in bytes. An unknown word is an error with its line number.
 
-Does not handle: lines and cases (`script.py`), sockets (`sending.py`), comparison of answers (`matching.py`).
+Does not handle: lines and cases (`script.py`), sockets (`script_runner.py`), comparison of answers (`answer_matching.py`).
 
     CA FE 0001                   hex, an even number of digits
     "text\\n"  `text`             UTF-8; in double quotes \\n \\r \\t \\0 \\\\ \\" \\xNN \\uNNNN

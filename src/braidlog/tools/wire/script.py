@@ -1,6 +1,6 @@
 """Parse files of annotated hex: cases, each a conversation of requests and expected answers.
 
-A wire log with bytes is such a file. Does not handle: words of a line (`annotated.py`), sockets (`sending.py`).
+A wire log with bytes is such a file. Does not handle: words of a line (`annotated_hex.py`), sockets (`script_runner.py`).
 
     # comment                    also after bytes
     == name                      start of a case, with its own connection

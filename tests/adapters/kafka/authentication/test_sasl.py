@@ -55,9 +55,9 @@ def verifier(password: bytes, kind: Hash = Hash.SHA_256) -> str:
 
 CONFIGURATION = f"""
 [auth]
-pause_seconds = 0.01
-pause_seconds_max = 0.05
-[auth.strangers]
+failure_delay_seconds = 0.01
+failure_delay_seconds_max = 0.05
+[auth.unauthenticated]
 seconds_max = 1.0
 [auth.tokens]
 root = "{hash_token(b"root's token").hex()}"

@@ -52,8 +52,8 @@ OURS = {
     "log.segment.bytes": "topics.segment_bytes",
     "message.max.bytes": "topics.batch_bytes_max",
     "max.connections": "limits.connections_max",
-    "max.connections.per.ip": "limits.connections_per_peer_max",
-    "max.connection.creation.rate": "limits.connections_per_peer_per_second",
+    "max.connections.per.ip": "limits.connections_per_address_max",
+    "max.connection.creation.rate": "limits.connections_per_address_per_second",
     "group.min.session.timeout.ms": "listeners.kafka.session_timeout_ms_min",
 }
 """Kafka's broker settings, and the node settings that determine them."""
