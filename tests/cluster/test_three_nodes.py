@@ -607,7 +607,7 @@ def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
     assert (row["alive"], row["draining"], row["leads"]) == (True, True, 0)
     assert "draining" in braid.ok("cluster", "nodes")
     assert braid.ok("cluster", "drain", "3", "--undo") == "node 3 may lead again\n"
-    assert "node 9 is not there; `braid cluster nodes`" in braid.fails(3, "cluster", "drain", "9")
+    assert "unknown node 9; see `braid cluster nodes`" in braid.fails(3, "cluster", "drain", "9")
 
     def said() -> list[str]:
         return [line.split("  ")[-1] for line in braid.ok("cluster", "events", "--since", "-10m").splitlines()]

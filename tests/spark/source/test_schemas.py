@@ -158,7 +158,7 @@ class TestRows:
             rows(world, topic, **by_registry, valueSchemaFile=str(odd))
         with pytest.raises(ColumnError, match="Order has no field 'nope'"):
             rows(world, topic, "value STRUCT<nope: INT>", **by_registry)
-        with pytest.raises(ConnectError, match="is a schema registry there"):
+        with pytest.raises(ConnectError, match="is it the URL of a schema registry"):
             rows(world, topic, **{**by_registry, "schemaRegistry": "http://127.0.0.1:1"})
 
 
