@@ -304,9 +304,9 @@ def test_what_a_table_needs_is_said() -> None:
     for kind, path, name, said in (
         ("parquet", "/x", None, "table = parquet: .*use delta or iceberg, or .*Spark's own `write.parquet`"),
         ("orc", "/x", None, "table = orc: delta or iceberg"),
-        ("delta", None, None, "found by its path"),
-        ("delta", "/x", "a.b", "no name and no catalog"),
-        ("iceberg", None, None, "found by a catalog"),
+        ("delta", None, None, "needs a path"),
+        ("delta", "/x", "a.b", "has only a path"),
+        ("iceberg", None, None, "needs a catalog"),
         ("delta", "gs://bucket/x", None, "disk that all machines share, or in a store of S3"),
         ("iceberg", "s3://bucket/x", "a.b", "not by a path"),
     ):

@@ -187,10 +187,10 @@ def test_rows_of_another_edition_are_refused(store: ObjectStore, tmp_path: Path,
     late = tables.opened(project, "silver")
     change = Change((), late.prepare(rows(1).schema, (), merge_schema=False), "late", 0)
     replaying.begin(project, replay(2))
-    with pytest.raises(LakeError, match=r"was made anew meanwhile|no table"):
+    with pytest.raises(LakeError, match=r"was recreated by another run|no table"):
         late.commit(change)
     run(project)
-    with pytest.raises(LakeError, match=r"was made anew meanwhile \(edition 2\)"):
+    with pytest.raises(LakeError, match=r"was recreated by another run \(edition 2\)"):
         late.commit(change)
     (project.storage / "generation.json").unlink()
     with pytest.raises(LakeError, match="its checkpoints are lost"):
@@ -231,7 +231,7 @@ def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: 
             check(node, project)
             assert upkeep.compact_tables(project, frozenset(["bronze"]), 3600)["bronze"].files_added
         plan = operating.plan_replay(project, "bronze")
-        assert f"table silver is made anew ({project.place('silver')})" in plan.sentences(project)
+        assert f"table silver is rebuilt ({project.place('silver')})" in plan.sentences(project)
         (folder / "transforms" / "loud.sql").write_text("SELECT *, length(type) AS loud FROM input")
         operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
         check(node, project)

@@ -124,7 +124,7 @@ def test_columns_that_are_taken(text: str) -> None:
         ("value string, headers map", "`headers` is array<struct<key:string,value:binary>>"),
         ("value string, headers texts", "`headers` is array"),
         ("value string, headers misnamed", "`headers` is array"),
-        ("value string, price double", "`price` has no place in a record"),
+        ("value string, price double", "`price` is not part of a record"),
         ("value string, value string", "2 times"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_topic_is_said_somewhere() -> None:
 def test_a_log_is_appended_to() -> None:
     with pytest.raises(OptionError, match=r'mode\("append"\)'):
         batch_writer(schema("value string"), GIVEN, overwrite=True)
-    with pytest.raises(OptionError, match=r"append alone; for update and complete, .*upsert\.topic"):
+    with pytest.raises(OptionError, match=r"append only; for update and complete, .*upsert\.topic"):
         stream_writer(schema("value string"), GIVEN, overwrite=True)
 
 

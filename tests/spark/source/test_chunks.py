@@ -237,8 +237,8 @@ def test_a_schema_is_checked(world: World) -> None:
     for wrong, said in (
         (schema("offset", offset="integer"), "column `offset` is bigint, not int"),
         (schema("value", value="string"), "column `value` is binary, not string"),
-        (schema("size", size="long"), "column size is not there; braidlog has key, value"),
-        (schema("_error"), "column _error is there with a valueFormat other than binary"),
+        (schema("size", size="long"), "unknown column size; braidlog has key, value"),
+        (schema("_error"), "column _error exists only with a valueFormat other than binary"),
     ):
         with pytest.raises(ColumnError, match=said):
             check_schema(asked, wrong)
@@ -303,7 +303,7 @@ def test_what_goes_between_planning_and_reading_is_a_loss(world: World, folder: 
     asked = query(world, topic, folder=folder)
     (wanted,) = whole(asked)
     world.delete_before(topic, 4)
-    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log begins later"):
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log starts later"):
         batches(asked, wanted)
     skipping = query(world, topic, folder=folder, onDataLoss="skip")
     assert [at for batch in batches(skipping, wanted, "offset") for at in batch.column(0).to_pylist()] == [

@@ -1,7 +1,6 @@
-"""One page of a wire log: plots and tables in a single file that needs nothing else.
+"""Renders a wire log's report as one self-contained HTML page with plots and tables.
 
-Knows: how numbers become lines. Refuses to know: how they came about.
-Invariant: every text of the log is escaped; the page loads nothing from anywhere.
+Every text of the log is escaped; the page loads no external resource. Does not handle: computing the numbers.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`pieces` are points for SVG; where there is no value, the line is broken."""
+    """A line of a plot. `pieces` are SVG points; a missing value interrupts the line."""
 
     label: str
     pieces: tuple[str, ...]
@@ -60,7 +59,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot(title: str, unit: str, count: int, series: dict[str, Sequence[float | None]]) -> Plot:
-    """Lines over `count` places, all from 0 to the greatest value."""
+    """Build a plot with `count` points per line, from 0 to the greatest value."""
     top = max((value for values in series.values() for value in values if value is not None), default=0.0) or 1.0
     lines = tuple(_line(label, values, count, top) for label, values in series.items())
     return Plot(title, f"{number(top)} {unit}", lines)
@@ -79,7 +78,7 @@ def _line(label: str, values: Sequence[float | None], count: int, top: float) ->
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter, as a person reads them."""
+    """Format a number with three significant digits."""
     if value is None:
         return "-"
     if value >= 1000 or value == int(value):
@@ -105,7 +104,7 @@ def _plots(dialect: Dialect, count: int) -> tuple[Plot, Plot]:
 
 
 def page(title: str, first: str, last: str, dialects: Sequence[Dialect], count: int) -> str:
-    """The whole page."""
+    """Render the page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
