@@ -134,7 +134,7 @@ def test_json_is_what_stands_behind_its_id() -> None:
         (framing.head(2) + b"\0", "schema 2: .*contains itself"),
         (framing.head(3) + b"\0\xff", "schema 3: no message shop.Other"),
         (framing.head(3) + b"\x02\x12", r"schema 3: no message at \(9,\)"),
-        (framing.head(3) + b"\xff", "schema 3: no message indexes|no message indexes"),
+        (framing.head(3) + b"\xff", "schema 3: invalid message indexes|invalid message indexes"),
         (framing.head(4) + b"{", "schema 4: "),
         (framing.head(4) + b"[" * 100_000, "schema 4: "),
         (framing.head(4) + b"1" * VALUE_BYTES_MAX, "longer than"),

@@ -199,7 +199,7 @@ def test_a_table_of_somebody_else_is_left_alone(topic: Topic, tmp_path: Path) ->
     turn(plan)
     with table_of(plan).transaction() as transaction:
         transaction.remove_properties(catalog.TOPIC_ID)
-    with pytest.raises(BrokerError, match="that is not of a topic"):
+    with pytest.raises(BrokerError, match="that belongs to no topic"):
         turn(plan)
 
 

@@ -1,7 +1,7 @@
-"""Whether data of one Avro schema can be read with another: the specification's rules of schema resolution, as a question.
+"""Checks whether data of one Avro schema can be read with another, by the specification's rules of schema resolution.
 
-Knows: the rules. Refuses to know: which version is the reader (`compatibility.py`). The answer is a list of what does not fit,
-empty if everything does; it is the same as that of Apache Avro's `SchemaCompatibility`, which judges it in the tests.
+The result is a list of incompatibilities, empty if there are none. Tests compare it with Apache Avro's
+`SchemaCompatibility`. Does not handle: which version is the reader (`compatibility.py`).
 """
 
 from collections.abc import Iterator
@@ -17,23 +17,23 @@ _PROMOTED: Final = {
     "bytes": {"string"},
     "string": {"bytes"},
 }
-"""What each reads besides itself."""
+"""The other types that each type can read."""
 _PROMOTED_TO: Final = {kind: [to for to, kinds in _PROMOTED.items() if kind in kinds] for kind in PRIMITIVES}
 
 
 class Seen(dict[tuple[int, int], list[str]]):
-    """Pairs of types that were compared; of one that is being compared, further out, nothing is wrong so far."""
+    """Compared pairs of types; a pair that is still being compared further out counts as compatible."""
 
     def __init__(self) -> None:
         super().__init__()
         self._branches: dict[int, dict[str, list[Type]]] = {}
 
     def candidates(self, union: Type, writer: Type) -> Iterator[Type]:
-        """The branches that may read `writer`: a named type by its name or an alias, every other type by its kind."""
+        """Return the branches that may read `writer`: a named type by name or alias, other types by kind."""
         if id(union) not in self._branches:
             found = self._branches[id(union)] = {}
             for branch in union.branches:
-                # No name of Avro has a colon.
+                # Avro names cannot contain a colon.
                 is_named = branch.kind in NAMED
                 for key in {f":{branch.short_name}", *branch.aliases} if is_named else {branch.kind}:
                     found.setdefault(key, []).append(branch)
@@ -46,7 +46,7 @@ class Seen(dict[tuple[int, int], list[str]]):
 
 
 def misfits(reader: Type, writer: Type) -> list[str]:
-    """Raises INVALID_SCHEMA when more than `PAIRS_MAX` pairs of types have to be compared."""
+    """Return the incompatibilities. Raises INVALID_SCHEMA if more than `PAIRS_MAX` pairs of types must be compared."""
     return _misfits(reader, writer, "", Seen())
 
 
@@ -114,7 +114,7 @@ def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
 
 
 def written(field: Field, writer: Type) -> Field | None:
-    """The field of a writer's record that a reader's is read from."""
+    """Return the field of the writer's record from which a reader's field is read."""
     names = (field.name, *field.aliases)
     return next((each for name in names for each in writer.fields if each.name == name), None)
 

@@ -1,8 +1,8 @@
-"""Avro values as Python has them: bytes decoded by fastavro, by the schema that wrote them.
+"""Decodes Avro values to Python objects with fastavro, using the writer's schema.
 
-Knows: how fastavro is told of a schema, what it raises. Refuses to know: columns, registries.
-Invariants: a value is what its writer's schema says, up to its last byte, or bad. A schema that contains itself is refused, for
-its values nest without a bound. Times are the numbers that were written.
+Does not handle: columns, registries. A value is valid only if it matches its writer's schema to its last byte. A
+schema that contains itself is refused, because its values have no maximum depth. Times are returned as encoded
+numbers.
 """
 
 import io
@@ -16,7 +16,7 @@ from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
 
 def decimal_of(kind: Type) -> tuple[int, int] | None:
-    """Precision and scale; None of what is none, or says so wrongly: Avro reads it as the bytes that it is."""
+    """Return precision and scale; None if it is not a valid decimal: Avro then reads it as bytes."""
     declared = kind.logical or {}
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     is_one = declared.get("logicalType") == "decimal" and kind.kind in ("bytes", "fixed")
@@ -26,7 +26,7 @@ def decimal_of(kind: Type) -> tuple[int, int] | None:
 
 
 def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, what fastavro would give out
-    """A default as it stands in a schema → as fastavro decodes such a value."""
+    """Convert a default in a schema to the value that fastavro would decode."""
     match kind.kind:
         case "union":
             return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
@@ -51,7 +51,7 @@ def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, wha
 
 
 def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
-    """A type as fastavro is told of it: times are numbers, which Arrow takes as they are; a decimal is one."""
+    """Convert a type to fastavro's schema: times are numbers, which Arrow accepts; decimals stay decimals."""
     if kind.name:
         if kind.name in defined:
             return kind.name
@@ -82,7 +82,7 @@ def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
 
 
 def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
-    # Its defaults are values already, not JSON: fastavro gives them as they are, and shall not compare them.
+    # Defaults are decoded values, not JSON: fastavro must return them unchanged, and not validate them.
     try:
         return fastavro.parse_schema(_shape(kind, set()), _ignore_default_error=True)
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
@@ -90,12 +90,13 @@ def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
 
 
 def check_bounded(kind: Type, place: str) -> None:
-    """Raises `ColumnTypeError` for a type of which a few bytes could be an endless value."""
+    """Raise `ColumnTypeError` for a type of which a few bytes could encode an endless value."""
     _takes_bytes(kind, place, (), {})
 
 
 def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dict[int, bool]) -> bool:
-    """Whether each value takes bytes; `known`: of types that were looked at, which other types may use many times."""
+    """Return whether each value takes at least one byte; `known`: types checked before, which others may use many
+    times."""
     if id(kind) in open_types:
         raise ColumnTypeError(f"{place}: {kind.name} contains itself")
     if len(open_types) > DEPTH_MAX:
@@ -113,7 +114,7 @@ def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int,
         case "union":
             for each in kind.branches:
                 _takes_bytes(each, place, inside, known)
-            return True  # which branch it is
+            return True  # the number of the branch takes a byte
         case "array" | "map":
             assert kind.items is not None
             if not _takes_bytes(kind.items, f"{place}[]", inside, known) and kind.kind == "array":
@@ -131,7 +132,7 @@ _FAULTS: Final = (
     ValueError,
     fastavro.read.SchemaResolutionError,
 )
-"""What fastavro raises for bytes that are no value of a schema."""
+"""What fastavro raises for bytes that are not a value of a schema."""
 
 
 def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[str | None]) -> list[Any]:  # noqa: ANN401 - fastavro's

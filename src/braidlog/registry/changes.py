@@ -1,7 +1,8 @@
-"""What may be changed in a registry, and which entries say so. Nothing is changed here.
+"""Validates changes of a registry, and returns the entries that record them. Nothing is changed here.
 
-Knows: the rules of registering, deleting, levels and modes, with Confluent's codes and words. Refuses to know: HTTP, the log.
-Each function takes a state and gives what to append and what to answer; with nothing to append, all is as wanted already.
+Implements registering, deleting, levels and modes, with Confluent's codes and messages. Does not handle: HTTP, the
+log. Each function takes a state and returns what to append and what to answer; if nothing is to be appended, the
+state is as requested.
 """
 
 from typing import Any, Final, NamedTuple
@@ -25,7 +26,7 @@ class Change(NamedTuple):
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A schema as a client sends it."""
+    """A schema as sent by a client."""
 
     schema: str = ""
     schemaType: str | None = None  # noqa: N815 - as it is written
@@ -50,7 +51,7 @@ def check_subject(subject: str) -> str:
     return subject.removeprefix(":.:")
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------------------------
 
 
 def no_subject(subject: str) -> RegistryError:
@@ -74,7 +75,7 @@ def version_of(state: State, subject: str, wanted: str, *, deleted: bool = False
 
 
 def _number(wanted: str) -> int | None:
-    """None: the latest."""
+    """Parse a version number; None: the latest."""
     if wanted in (LATEST, "-1"):
         return None
     if wanted.isascii() and wanted.isdecimal() and len(wanted) < 11 and 1 <= int(wanted) <= VERSION_MAX:
@@ -94,13 +95,13 @@ def lookup(state: State, subject: str, wanted: Wanted, *, deleted: bool) -> Vers
 
 
 def _read(state: State, wanted: Wanted) -> Schema:
-    """With the text that is kept."""
+    """Return the schema with its stored text."""
     plain = wanted.plain()
     return msgspec.structs.replace(plain, text=state.text(plain))
 
 
 def _same(state: State, versions: list[Version], schema: Schema) -> Version | None:
-    """The newest version that is this schema."""
+    """Return the newest version with this schema."""
     identity = state.identity(schema)
     for each in reversed(versions):
         if (each.schema.type, each.schema.references) == (schema.type, schema.references) and (
@@ -111,7 +112,7 @@ def _same(state: State, versions: list[Version], schema: Schema) -> Version | No
 
 
 def compatible(state: State, subject: str, wanted: Wanted, version: str | None) -> list[str]:
-    """Why a schema does not fit what is there: one version, or (None) those that the level speaks of."""
+    """Return the incompatibilities with one version, or (None) with those that the level requires."""
     schema, level = _read(state, wanted), state.level(subject)
     found = state.versions(subject, deleted=False) if version is None else [version_of(state, subject, version)]
     return state.misfits(schema, found, level)
@@ -153,7 +154,7 @@ def register(state: State, subject: str, wanted: Wanted) -> Change:
 
 
 def _id(state: State, versions: list[Version], schema: Schema, wanted: Wanted) -> int:
-    """One schema has one id wherever it is registered."""
+    """Return the schema's id: a schema has the same id wherever it is registered."""
     if wanted.id >= 0:
         if wanted.id in state.schemas and state.schemas[wanted.id] != schema:
             raise RegistryError(Code.NOT_PERMITTED, f"Overwrite new schema with id {wanted.id} is not permitted.")

@@ -1,7 +1,7 @@
-"""Values with a schema as Arrow columns: what Avro and Protobuf have in common.
+"""Values with a schema as Arrow columns: the parts that Avro and Protobuf share.
 
-Knows: how a column is built of Python values, and how one that does not fit is found among its neighbours. Refuses to know: any
-format, registries. Invariant: a column has a row for each value, in order; a bad value is null, and its error says why.
+A column has a row for each value, in order; a bad value is null, and its error gives the reason. Does not handle: any
+format, registries.
 """
 
 import contextlib
@@ -15,17 +15,18 @@ from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
 DEPTH_MAX: Final = 100
 COLUMNS_MAX: Final = 10_000
-"""Of one schema, nested ones included. Types that use others twice each become more columns than a machine can hold."""
+"""Maximum columns of a schema, including nested ones: types that each use others twice grow exponentially."""
 Values = Sequence[Any]
 Build = Callable[[Values], pa.Array]
 """Values, or None, → a column of them."""
 Errors = list[str | None]
 Decode = Callable[[list[bytes | None]], tuple[pa.Array, Errors]]
-"""Payloads, without what stands before them → a column, and why some are null in it."""
+"""Payloads, without their prefix → a column, and the errors of null rows."""
 
 
 def built(build: Build, values: Values, errors: Errors, first: int = 0) -> pa.Array:
-    """Arrow refuses a whole column for one value that its type cannot hold: then it is halved until that is found alone."""
+    """Build a column. Arrow rejects a whole column for one bad value: then halve it until the bad value is
+    isolated."""
     try:
         return build(values)
     except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
@@ -39,7 +40,7 @@ def built(build: Build, values: Values, errors: Errors, first: int = 0) -> pa.Ar
 
 
 def plain(kind: pa.DataType, *, as_type: pa.DataType | None = None) -> Build:
-    """Values that Arrow itself takes as `kind`; then cast, where another type is wanted."""
+    """Return a builder for values that Arrow accepts as `kind`; casts them if another type is requested."""
 
     def build(values: Values) -> pa.Array:
         made = pa.array(values, kind)
@@ -49,7 +50,7 @@ def plain(kind: pa.DataType, *, as_type: pa.DataType | None = None) -> Build:
 
 
 def struct(fields: Sequence[tuple[pa.Field, Callable[[Any], Any], Build]]) -> Build:
-    """`fields`: each with what takes its value out of a parent, and what builds it."""
+    """Return a builder. `fields`: each with a function that gets its value from a parent, and its builder."""
     declared = [field for field, _, _ in fields]
 
     def build(values: Values) -> pa.Array:
@@ -75,7 +76,7 @@ def list_of(item: pa.Field, make: Build) -> Build:
 
 
 def map_of(kind: pa.MapType, make_key: Build, make_item: Build) -> Build:
-    """Values are dictionaries, or whatever has `items`."""
+    """Return a builder. Values are dictionaries, or have `items`."""
 
     def build(values: Values) -> pa.Array:
         offsets: list[int | None] = []
@@ -94,7 +95,7 @@ def map_of(kind: pa.MapType, make_key: Build, make_item: Build) -> Build:
 
 
 def types_of(fields: Iterable[tuple[str, Callable[[], pa.DataType]]]) -> dict[str, pa.DataType]:
-    """The types of those fields that are columns, of a record whose other fields may be none."""
+    """Return the types of the fields that can be columns."""
     found = {}
     for name, type_of in fields:
         with contextlib.suppress(ColumnTypeError):
@@ -103,7 +104,7 @@ def types_of(fields: Iterable[tuple[str, Callable[[], pa.DataType]]]) -> dict[st
 
 
 def count_column(made: "count[int]", place: str, depth: int) -> None:
-    """Raises `ColumnTypeError` when the schema becomes too many columns, or one within too many others."""
+    """Count a column. Raises `ColumnTypeError` if the schema has too many columns, or is nested too deep."""
     if depth > DEPTH_MAX:
         raise ColumnTypeError(f"{place}: types are nested more than {DEPTH_MAX} deep; leave the field out")
     if next(made) >= COLUMNS_MAX:
@@ -111,16 +112,16 @@ def count_column(made: "count[int]", place: str, depth: int) -> None:
 
 
 def child(wanted: pa.DataType | None, name: str) -> pa.DataType | None:
-    """The type that is wanted of a field of a struct; None if all of it is."""
+    """Return the requested type of a struct's field; None if all of it is requested."""
     return None if wanted is None else wanted.field(name).type
 
 
 def chosen(names: Sequence[str], wanted: pa.DataType | None, where: str) -> list[str]:
-    """Which of a struct's fields are to be columns, in which order."""
+    """Return the requested fields of a struct, in order."""
     if wanted is None:
         return list(names)
     if not pa.types.is_struct(wanted):
-        raise ColumnTypeError(f"{where} is a record, and no {wanted}")
+        raise ColumnTypeError(f"{where} is a record, not {wanted}")
     asked = [field.name for field in wanted]
     strange = [each for each in asked if each not in names]
     if strange:

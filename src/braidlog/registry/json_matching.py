@@ -1,10 +1,10 @@
-"""Whether documents of one JSON Schema are documents of another: Confluent's published rules of evolution.
+"""Checks whether documents of one JSON Schema are valid in another, by Confluent's published rules of evolution.
 
-Knows: those rules, keyword by keyword. Refuses to know: validation of documents; what the published rules do not speak of
-(`if`, `format`, `contentEncoding`) counts as no change. The answer is a list of what does not fit, empty if everything does.
+The result is a list of incompatibilities, empty if there are none. Keywords that the rules do not mention (`if`,
+`format`, `contentEncoding`) count as unchanged. Does not handle: validating documents.
 
-An object's content model is *open* (any other property may be there), *closed* (`additionalProperties: false`), or *partially
-open* (others must match `patternProperties` or a schema for additional ones).
+An object's content model is *open* (any other property is allowed), *closed* (`additionalProperties: false`), or
+*partially open* (others must match `patternProperties` or a schema for additional ones).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ Schema = Any
 
 DEPTH_MAX: Final = 100
 _LIMITS: Final = (
-    # keyword, whether more is wider
+    # keyword, whether a larger value is wider
     ("maxLength", True),
     ("minLength", False),
     ("maximum", True),
@@ -35,7 +35,7 @@ _NUMBERS: Final = frozenset({"integer", "number"})
 
 
 def misfits(reader: Schema, writer: Schema, find: Callable[[str], Schema | None] = lambda _: None) -> list[str]:
-    """`find`: the schema that another document has, by the address a `$ref` names."""
+    """Return the incompatibilities. `find`: returns another document's schema by the address in a `$ref`."""
     return _Comparison(reader, writer, find).compare(reader, writer, "#", 0)
 
 
@@ -47,7 +47,7 @@ class _Comparison:
         self._pairs = 0
 
     def _resolved(self, schema: Schema, root: Schema) -> Schema:
-        """What a `$ref` stands for, followed to its end."""
+        """Follow a `$ref` to its end."""
         for _ in range(DEPTH_MAX):
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 return schema
@@ -81,7 +81,7 @@ class _Comparison:
     # -- allOf, anyOf, oneOf, not --------------------------------------------------------------------------------
 
     def _combined(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str] | None:
-        """None where neither is combined of others."""
+        """Compare combined schemas; None if neither is combined."""
         ours, theirs = _combination(reader), _combination(writer)
         if ours is None and theirs is None:
             if "not" in reader or "not" in writer:
@@ -107,7 +107,7 @@ class _Comparison:
         (kind, mine), (kind_before, before) = ours, theirs
         if kind not in (kind_before, "anyOf") and len(before) > 1:
             return [f"{place}: COMBINED_TYPE_CHANGED: {kind_before} became {kind}"]
-        if kind == "allOf":  # each part of the new one has to be implied by a part of the old one
+        if kind == "allOf":  # each part of the new schema must be implied by a part of the old one
             lacking = [
                 each
                 for each in mine
@@ -148,7 +148,7 @@ class _Comparison:
         return found + self._others(reader, writer, place, depth) + self._dependencies(reader, writer, place, depth)
 
     def _added(self, name: str, added: Schema, writer: Schema, place: str, depth: int) -> list[str]:
-        """A property that is new must not forbid what could be there before under its name."""
+        """Check that a new property does not forbid earlier values under its name."""
         if _is_anything(added):
             return []
         before = _covering(name, writer)
@@ -161,7 +161,7 @@ class _Comparison:
         return []
 
     def _removed(self, name: str, removed: Schema, reader: Schema, place: str, depth: int) -> list[str]:
-        """What was there under a name must still be allowed."""
+        """Check that values of a removed property are still allowed under its name."""
         now = _covering(name, reader)
         if removed is False or _is_anything(now):
             return []
@@ -210,7 +210,7 @@ class _Comparison:
 
 
 def _has(branches: list[Schema], wanted: Schema) -> bool:
-    """Whether one of them is the same, which needs no comparison; what a `$ref` names may differ."""
+    """Return whether an equal branch exists, which needs no comparison; targets of equal `$ref`s may differ."""
     return isinstance(wanted, dict) and "$ref" not in wanted and wanted in branches
 
 
@@ -247,7 +247,7 @@ def _combination(schema: Schema) -> tuple[str, list[Schema]] | None:
 
 
 def _kinds(schema: Schema) -> set[str] | None:
-    """None: any."""
+    """Return the allowed types; None: any."""
     kinds = schema.get("type")
     if kinds is None and ("enum" in schema or "const" in schema):
         return None
@@ -306,7 +306,7 @@ def _has_default(schema: Schema) -> bool:
 
 
 def _covering(name: str, schema: Schema) -> Schema:
-    """What may be under a name that is not among the properties."""
+    """Return the schema for a name that is not among the properties."""
     for pattern, found in schema.get("patternProperties", {}).items():
         if _matches(pattern, name):
             return found
@@ -328,7 +328,7 @@ def _dependent(schema: Schema) -> dict[str, Any]:
 
 
 def _items(schema: Schema) -> tuple[list[Schema], Schema]:
-    """The schemas of the first items, and that of the rest."""
+    """Return the schemas of the first items, and that of the rest."""
     items = schema.get("items", True)
     if "prefixItems" in schema:
         return schema["prefixItems"], items
@@ -342,7 +342,7 @@ _OBJECTS: Final = frozenset({"properties", "patternProperties", "definitions", "
 
 
 def faults(schema: Schema, place: str = "#", depth: int = 0) -> list[str]:
-    """What makes a document no schema: keywords with values that they cannot have."""
+    """Return what makes a schema invalid: keywords with impossible values."""
     if isinstance(schema, bool):
         return []
     if not isinstance(schema, dict):
@@ -353,13 +353,13 @@ def faults(schema: Schema, place: str = "#", depth: int = 0) -> list[str]:
     for name, value in schema.items():
         where = f"{place}/{name}"
         if name in _LISTS and not isinstance(value, list):
-            found.append(f"{where} is no list")
+            found.append(f"{where} is not a list")
         elif name in _OBJECTS and not isinstance(value, dict):
-            found.append(f"{where} is no object")
+            found.append(f"{where} is not an object")
         elif name == "type":
             found += _type_faults(value, where)
         elif any(name == keyword for keyword, _ in _LIMITS) and not isinstance(value, int | float):
-            found.append(f"{where} is no number")
+            found.append(f"{where} is not a number")
         for step, inner in _inner(name, value):
             found += faults(inner, f"{where}{step}", depth + 1)
     return found
@@ -370,9 +370,7 @@ _TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", *_NUM
 
 def _type_faults(value: object, where: str) -> list[str]:
     listed = value if isinstance(value, list) else [value]
-    return [
-        f"{where}: no type is called {each!r}" for each in listed if not isinstance(each, str) or each not in _TYPES
-    ]
+    return [f"{where}: unknown type {each!r}" for each in listed if not isinstance(each, str) or each not in _TYPES]
 
 
 def _inner(name: str, value: Any) -> Iterable[tuple[str, Schema]]:  # noqa: ANN401 - JSON

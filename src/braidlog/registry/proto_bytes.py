@@ -1,7 +1,7 @@
-"""A serialized FileDescriptorProto, read into a tree and written from one.
+"""Converts a serialized FileDescriptorProto to a tree and back.
 
-Knows: the numbers of descriptor.proto, and those of its options that files use. Refuses to know: text, names' meanings.
-What descriptor.proto does not number (options that somebody else defines) is not carried over.
+Supports the numbers in descriptor.proto, and those of its options that files use. Other options (extensions) are
+dropped. Does not handle: text, resolving names.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,10 +33,10 @@ _NAMES_OF_LABELS: Final = {number: name for name, number in _LABELS.items()}
 _NAMES_OF_SCALARS: Final = {number: name for name, number in SCALARS.items()}
 _BOOLS: Final = {"false": 0, "true": 1}
 _TEXT: Final[dict[str, int]] = {}
-"""Marks an option whose value is a text."""
+"""Marks an option with a text value."""
 
 Known = dict[str, tuple[int, dict[str, int]]]
-"""Option → its number, and the numbers of its words."""
+"""Option → its number, and the numbers of its enum values."""
 
 FILE_OPTIONS: Final[Known] = {
     "java_package": (1, _TEXT),
@@ -92,7 +92,7 @@ def _put_options(out: bytearray, at: int, options: Iterable[Option], known: Know
 
 
 def write(file: File, name: str, imported: dict[str, bool]) -> bytes:  # noqa: C901 - one step a number
-    """A descriptor of a file whose types are resolved; `imported`: what its imports define."""
+    """Encode a file whose types are resolved; `imported`: the symbols of its imports."""
     out = bytearray()
     symbols = {**imported, **symbols_of(file)}
     _put(out, 1, name)
@@ -119,7 +119,7 @@ def write(file: File, name: str, imported: dict[str, bool]) -> bytes:  # noqa: C
 
 
 def _entry_name(field: Field) -> str:
-    """As compilers name the message of a map's entries."""
+    """Return the name that compilers give to the message of a map's entries."""
     return "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
 
 
@@ -266,7 +266,7 @@ def _parts(data: bytes) -> Iterator[_Part]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise invalid("this is no descriptor")
+            raise invalid("this is not a descriptor")
         if position + size > len(data):
             raise invalid("the descriptor ends too early")
         yield _Part(key >> 3, data[position : position + size])
@@ -274,7 +274,7 @@ def _parts(data: bytes) -> Iterator[_Part]:
 
 
 def _one(data: bytes) -> dict[int, Any]:
-    """The last of each number."""
+    """Return the last part with each number."""
     return dict(_parts(data))
 
 
@@ -299,7 +299,7 @@ def read(data: bytes) -> File:
     try:
         return _read_file(data)
     except (ProtocolError, UnicodeDecodeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
-        raise invalid(f"this is no FileDescriptorProto: {error}") from None
+        raise invalid(f"this is not a FileDescriptorProto: {error}") from None
 
 
 def _read_file(data: bytes) -> File:  # noqa: C901 - one branch a number
@@ -324,7 +324,7 @@ def _read_file(data: bytes) -> File:  # noqa: C901 - one branch a number
                 kinds[part.value] = "public" if part.number == 10 else "weak"
     made.imports = [(kinds.get(at, ""), path) for at, path in enumerate(paths)]
     if made.syntax not in ("proto2", "proto3") or not (made.messages or made.enums or made.services or made.extends):
-        raise invalid("a descriptor of proto2 or proto3 with something in it is needed")
+        raise invalid("it must be a non-empty descriptor of proto2 or proto3")
     return made
 
 
@@ -360,8 +360,8 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
             case 10:
                 made.reserved_names.append(part.text)
     made.fields = [_read_field(each, syntax, made.oneofs, entries) for each in fields]
-    told = {each.oneof for each in made.fields}
-    made.oneofs = [each for each in made.oneofs if each in told]  # a proto3 optional has one that no file shows
+    used = {each.oneof for each in made.fields}
+    made.oneofs = [each for each in made.oneofs if each in used]  # a proto3 optional has a synthetic oneof
     return made
 
 
@@ -371,7 +371,7 @@ def _read_field(found: dict[int, Any], syntax: str, oneofs: list[str], entries: 
         raise invalid("groups are not supported")
     label = _NAMES_OF_LABELS.get(found.get(4, 1), "")
     if syntax == "proto3" and label == "optional" and not found.get(17):
-        label = ""  # every field of a descriptor has one
+        label = ""  # in a descriptor every field has a label
     made = Field(_text(found, 1), found.get(3, 0), _NAMES_OF_SCALARS.get(kind, type_name), label)
     entry = entries.get(type_name.rpartition(".")[2]) if label == "repeated" and kind == MESSAGE else None
     if entry is not None:

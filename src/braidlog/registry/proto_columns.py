@@ -1,17 +1,16 @@
 """Protobuf values as Arrow columns: parsed (`proto_messages.py`) with the reader's schema, as Protobuf evolves.
 
-Knows: which column a field is. Refuses to know: registries, Spark.
-Invariants: a field that is not there is null where it can be told (messages, `optional`, members of a oneof, proto2), else its
-default. Numbers without a sign have a column that holds all of them.
+A missing field is null if its absence is encoded (messages, `optional`, members of a oneof, proto2), else its
+default. Unsigned numbers have a column type that holds all of them. Does not handle: registries, Spark.
 
 | Protobuf | Arrow |
 |---|---|
-| bool, int32, int64, float, double, string, bytes | the same |
+| bool, int32, int64, float, double, string, bytes | the same type |
 | uint32, uint64 | int64, decimal128(20) |
 | enum | string: its name, or the number if it has none |
 | repeated, map, message | list, map, struct |
 | Timestamp, Duration | timestamp[us, UTC], duration[us] |
-| BoolValue, Int64Value, … | what they hold |
+| BoolValue, Int64Value, … | the wrapped type |
 | Struct, Value, ListValue | string: their JSON |
 """
 
@@ -67,11 +66,11 @@ class MessageColumns(MessageType):
     """A message of a schema as a column."""
 
     def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        """What it is as a column. Raises `ColumnTypeError`."""
+        """Return its column type. Raises `ColumnTypeError`."""
         return _message_type(self.descriptor, wanted, self.descriptor.name, count(), ())
 
     def field_types(self) -> dict[str, pa.DataType]:
-        """Of its fields those that are columns."""
+        """Return the fields that can be columns."""
         inside, made = (self.descriptor.full_name,), count()
         fields = self.descriptor.fields
         return types_of((each.name, partial(_field_type, each, None, each.name, made, inside)) for each in fields)
@@ -99,7 +98,9 @@ def _message_type(
     if kind.file.name == _WRAPPERS:
         return _one_type(kind.fields_by_name["value"], None, place, made, open_types)
     if kind.full_name in open_types:
-        raise ColumnTypeError(f"{place}: {kind.full_name} contains itself, which no column can; leave the field out")
+        raise ColumnTypeError(
+            f"{place}: {kind.full_name} contains itself, so it cannot be a column; leave the field out"
+        )
     inside = (*open_types, kind.full_name)
     return pa.struct(
         [

@@ -1,6 +1,6 @@
-"""Whether what one Protobuf schema writes is read by another: Confluent's published rules of evolution.
+"""Checks whether data of one Protobuf schema can be read with another, by Confluent's published rules of evolution.
 
-Knows: those rules. The answer is a list of what does not fit, empty if everything does.
+The result is a list of incompatibilities, empty if there are none.
 """
 
 from typing import Final
@@ -15,11 +15,11 @@ _SCALAR_GROUPS: Final = (
     frozenset({"fixed64", "sfixed64"}),
     frozenset({"string", "bytes"}),
 )
-"""Scalars that are read as each other."""
+"""Scalars that can be read as each other."""
 
 
 def misfits(reader: File, writer: File) -> list[str]:
-    """A package may change its name; a message may not go."""
+    """Return the incompatibilities. A package may be renamed; a message must not be removed."""
     ours, theirs = dict(messages_of(reader)), dict(messages_of(writer))
     found = [f"MESSAGE_REMOVED at {name}" for name in theirs if name not in ours]
     packages = reader.package, writer.package
@@ -61,7 +61,7 @@ def _kind(field: Field) -> str:
 
 
 def _scalar(field: Field) -> str:
-    """An enum is read as a number is."""
+    """Return the scalar type; an enum is read like a number."""
     return "int32" if field.is_enum else field.type
 
 

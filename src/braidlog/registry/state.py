@@ -1,14 +1,15 @@
-"""What the log of schemas says together: subjects, versions, ids, levels, modes. A fold over keys and values.
+"""The registry's state: subjects, versions, ids, levels, modes, as a fold over the log of schemas.
 
-Knows: the JSON of Confluent's `_schemas` topic, so that its tools read ours and we read theirs. Refuses to know: who asks, what
-may be changed (`changes.py`). Invariants: an id never stands for two schemas, also after what had it was deleted for good and
-compacted away: that is why the highest id is kept beside (under the key that others skip). What is not understood is skipped.
+Reads and writes the JSON of Confluent's `_schemas` topic, so that both implementations' tools work. Unknown records
+are skipped. An id never changes its schema, even after its schema was permanently deleted and compacted away: the
+highest id is stored in a separate record (under a key that other tools skip). Does not handle: authorization,
+validating changes (`changes.py`).
 
     {"keytype":"SCHEMA","subject":"a-value","version":1,"magic":1}   {"subject":…,"version":1,"id":1,"schema":"…","deleted":false}
     {"keytype":"CONFIG","subject":null,"magic":0}                    {"compatibilityLevel":"FULL"}
     {"keytype":"MODE","subject":"a-value","magic":0}                 {"mode":"READONLY"}
-    {"keytype":"DELETE_SUBJECT","subject":"a-value","magic":0}       {"subject":…,"version":3}     up to this version
-    {"keytype":"CLEAR_SUBJECT","subject":"a-value","magic":0}        {"subject":…}                 deleted for good
+        {"keytype":"DELETE_SUBJECT","subject":"a-value","magic":0}       {"subject":…,"version":3}     up to this version
+        {"keytype":"CLEAR_SUBJECT","subject":"a-value","magic":0}        {"subject":…}                 permanently deleted
     {"keytype":"NOOP","magic":0}                                     {"maxId":17}
 """
 
@@ -23,9 +24,9 @@ from braidlog.registry.errors import Code, RegistryError
 from braidlog.registry.schemas import AVRO, Reference, Schema, check_text, referenced
 
 READ_CHARACTERS_MAX: Final = 16 * 1024 * 1024
-"""Of the schemas whose readings are remembered."""
+"""Maximum size of the cached readings' schemas."""
 READING_CHARACTERS: Final = 500
-"""What a reading counts without its texts."""
+"""The overhead of a cached reading."""
 Entry = tuple[bytes, bytes | None]
 
 
@@ -54,7 +55,7 @@ class _SchemaValue(msgspec.Struct, omit_defaults=True, rename={"type": "schemaTy
 
 
 class _Value(msgspec.Struct):
-    """Of every other key, as far as it is read here."""
+    """The value of any other key, with the fields that are used here."""
 
     compatibilityLevel: str = ""  # noqa: N815 - as it is written
     mode: str = ""
@@ -92,7 +93,7 @@ def max_id_entry(max_id: int) -> Entry:
 
 
 class State:
-    """Everything up to some offset."""
+    """The state up to some offset."""
 
     def __init__(self, compute: Compute = here) -> None:
         self._compute = compute
@@ -161,10 +162,10 @@ class State:
             self.schemas.pop(gone.id, None)
             self._ids.pop(gone.schema, None)
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool) -> list[Version]:
-        """In order; with `deleted`, those too that are deleted and not gone."""
+        """Return the versions in order; with `deleted`, also those that are soft-deleted."""
         found = self.subjects.get(subject, {})
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
@@ -176,7 +177,8 @@ class State:
         return (each for each in self.every(deleted=deleted) if each.id == number)
 
     def cut(self, subject: str) -> list[Entry]:
-        """What somebody needs who reads values of a subject: its versions, deleted ones too, and all that they refer to."""
+        """Return the entries for a reader of the subject's values: its versions, including deleted ones, and all
+        references."""
         found: dict[tuple[str, int], Version] = {}
         waiting = self.versions(subject, deleted=True)
         while waiting:
@@ -193,7 +195,7 @@ class State:
         return self._ids.get(schema)
 
     def find(self, reference: Reference) -> Schema:
-        """What a reference names; a deleted version too, which those that refer to it still need."""
+        """Return the schema of a reference, even a deleted version, which its referrers still need."""
         versions = self.versions(reference.subject, deleted=True)
         if reference.version == -1 and versions:
             return versions[-1].schema
@@ -211,15 +213,15 @@ class State:
         ]
 
     def text(self, schema: Schema, format_: str = "") -> str:
-        """The text of a schema in a format; "" is the text that the registry keeps. Raises INVALID_SCHEMA."""
+        """Return a schema's text in a format; "" is the stored text. Raises INVALID_SCHEMA."""
         return self._reading(schema, format_)[0]
 
     def identity(self, schema: Schema) -> str:
-        """What schemas of one meaning share. Raises INVALID_SCHEMA."""
+        """Return the identity, which equivalent schemas share. Raises INVALID_SCHEMA."""
         return self._reading(schema)[1]
 
     def _reading(self, schema: Schema, format_: str = "") -> list[str]:
-        """Read a schema, as `Reading` says, and remember the result while there is room."""
+        """Parse a schema as `Reading` does; cache the result if there is room."""
         found = self._readings.get((schema, format_))
         if found is None:
             check_text(schema)
@@ -227,7 +229,7 @@ class State:
             found = here(reading) if reading.schema.is_small else self._compute(reading)
             if found[0] == schema.text:
                 found[0] = schema.text
-            # A text that is registered is here anyway: a subject may have any number of large versions.
+            # A registered text is in memory anyway, but a subject may have any number of large versions.
             texts = {found[0], schema.text} - {schema.text if schema in self._ids else ""}
             characters = READING_CHARACTERS + sum(map(len, texts))
             self._read_characters += characters
@@ -238,7 +240,7 @@ class State:
         return found
 
     def misfits(self, new: Schema, earlier: Sequence[Version], level: Level) -> list[str]:
-        """What does not fit between a schema and those of the earlier versions that the level names."""
+        """Return the incompatibilities of a schema with those earlier versions that the level names."""
         named = earlier if level.is_transitive else earlier[-1:]
         if level is Level.NONE or not named:
             return []

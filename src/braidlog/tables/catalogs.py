@@ -1,8 +1,8 @@
-"""How a catalog of pyiceberg's is opened: so that nothing of it stays open, and two processes share one.
+"""Opens pyiceberg catalogs without leaving connections open, also if two processes share one.
 
-Knows: that a catalog may be a database. Refuses to know: tables.
-Invariant: no connection to a database outlives what it was opened for. A file of SQLite would stay open, and may stay locked for
-all others, until Python's collector comes by; nobody who is given a catalog has to close it.
+No database connection outlives the operation that opened it. Otherwise a SQLite file would stay open, and possibly
+locked for other processes, until Python's garbage collector runs; callers never close a catalog. Does not handle:
+tables.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,12 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import OperationalError
 
 LOCK_SECONDS: Final = 60
-"""So long a commit waits while others hold a file of SQLite. Python's 5 are less than a busy disk takes for a few of theirs."""
+"""How long a commit waits for a SQLite lock. Python's default of 5 s is too short for several commits on a busy
+disk."""
 
 
 class UnpooledSqlCatalog(SqlCatalog):
-    """pyiceberg's, with a connection for each thing that is done."""
+    """pyiceberg's SQL catalog, with one connection per operation."""
 
     @property
     def engine(self) -> Engine:
@@ -31,17 +32,17 @@ class UnpooledSqlCatalog(SqlCatalog):
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of these properties; `name` unless they have another."""
-    told = dict(properties)
-    name, uri = told.pop("name", name), told.get("uri", "")
+    """Open the catalog with these properties; `name` is its default name."""
+    options = dict(properties)
+    name, uri = options.pop("name", name), options.get("uri", "")
     if uri.startswith("sqlite") and "timeout" not in make_url(uri).query:
         patient = make_url(uri).update_query_dict({"timeout": str(LOCK_SECONDS)})
-        told["uri"] = patient.render_as_string(hide_password=False)
-    if told.get("type") == "sql":
-        told["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
-        del told["type"]  # pyiceberg takes the one or the other
+        options["uri"] = patient.render_as_string(hide_password=False)
+    if options.get("type") == "sql":
+        options["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
+        del options["type"]  # pyiceberg accepts only one of the two
     try:
-        return load_catalog(name, **told)
+        return load_catalog(name, **options)
     except OperationalError:
-        # Of two that make its tables at the same time, one is told that they are there. They are, from now on.
-        return load_catalog(name, **told)
+        # Two processes may create its tables concurrently: one gets an error that they exist, which is fine.
+        return load_catalog(name, **options)

@@ -1,9 +1,8 @@
-"""Columns of values that have schemas in the registry: Avro and Protobuf behind Confluent's wire format.
+"""Columns of values that have schemas in the registry: Avro and Protobuf with Confluent's wire format.
 
-Knows: which columns the schemas of a subject are, what reads the values of each. Refuses to know: tables, how schemas came here.
-Invariants: a value is read by the schema that wrote it, so that a row does not depend on when it was made. Columns are the
-fields of the newest schema, and those the table has; a column grows as Iceberg lets it, else it stays, and what does not fit it
-is null there.
+Does not handle: tables, reading the log of schemas. A value is decoded with the schema that wrote it, so that a row
+does not depend on the time of its export. Columns are the fields of the newest schema, and those that the table has.
+A column grows by Iceberg's rules; otherwise it keeps its type, and values that do not fit are null.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ Types = dict[str, pa.DataType]
 
 
 class TypedColumns:
-    """For one turn. `entries`: of the log of schemas, what concerns the topic's subject."""
+    """The columns of one export. `entries`: the part of the log of schemas that concerns the topic's subject."""
 
     def __init__(self, form: TableForm, subject: str, entries: Iterable[Entry], columns: pa.Schema) -> None:
         self._format = FORMATS[form]
@@ -38,7 +37,8 @@ class TypedColumns:
         self._state.apply(entries)
         self._schemas = {each.id: each.schema for each in self._state.versions(subject, deleted=True)}
         self._message = ""
-        """Of Protobuf: the full name of the one whose fields are columns; the first of a file if no schema is left."""
+        """Protobuf: the full name of the message whose fields are columns; the first of a file if no schema is
+        left."""
         self.columns = pa.schema(_with_new(columns, self._newest(subject)))
         self._own = pa.schema(
             [each for each in self.columns if each.name not in SCHEMA.names and storable(each.type) == each.type]
@@ -48,7 +48,7 @@ class TypedColumns:
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows:
         done, undecoded = [], 0
-        if not len(self._own):  # no schema, or none of a record: nothing is read
+        if not len(self._own):  # no schema, or only schemas without a record: nothing is decoded
             return Rows(table := pa.Table.from_batches(batches, SCHEMA), len(table) - table["value"].null_count)
         for rows in slices(batches):
             found, errors = self._read(rows.column("value"))
@@ -64,11 +64,11 @@ class TypedColumns:
             source = self._source(listed[-1].schema)
             self._message = source.name
         except (RegistryError, ColumnTypeError):
-            return {}  # its values are counted; those of others are read as before
+            return {}  # its values count as undecoded; values of other schemas are still decoded
         return source.types
 
     def _reader(self, head: bytes) -> Decode:
-        """What reads values that begin so, into `_row`."""
+        """Return the decoder to `_row` for a value prefix."""
         schema = self._schemas.get(framing.id_of(head))
         if schema is None:
             raise ColumnTypeError("not of the topic's subject")
@@ -93,12 +93,12 @@ class TypedColumns:
             raise ColumnTypeError(f"of type {schema.type}")
         found = (_avro if self._format == AVRO else _protobuf)(schema, referenced(schema, self._state.find), head)
         if not found.types:
-            raise ColumnTypeError("no record with a field that can be a column")
+            raise ColumnTypeError("not a record with a field that can be a column")
         return found
 
 
 def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
-    """A table's columns, as a schema lets them grow, and what it adds."""
+    """Return a table's columns, grown by a schema, and the columns that it adds."""
     found = {each.name: each for each in columns}
     taken = {name.lower() for name in found}
     for column, field in _by_column(newest).items():
@@ -112,7 +112,7 @@ def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
 
 
 def _by_column(types: Types) -> dict[str, str]:
-    """Columns, and the field that each is of: the first if there are two."""
+    """Return each column's field: the first if there are two."""
     found: dict[str, str] = {}
     for field in types:
         found.setdefault(fields.column_of(field), field)
@@ -123,7 +123,7 @@ def _by_column(types: Types) -> dict[str, str]:
 
 
 class _Source:
-    """One schema, or a message of one."""
+    """A schema, or a message of one."""
 
     def __init__(self, name: str, types: Types, decoder: Callable[[pa.DataType], Decode]) -> None:
         self.name = name

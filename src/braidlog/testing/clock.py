@@ -1,7 +1,6 @@
-"""A clock that moves only when told to.
+"""A clock that moves only when the test advances it.
 
-Knows: how much time the test says has passed. Refuses to know: the machine's clocks.
-Invariant: wall time and monotonic time move together and never backwards, unless the test steps the wall clock.
+Wall time and monotonic time move together and never backwards, unless the test steps the wall clock.
 """
 
 

@@ -166,7 +166,7 @@ def test_an_iceberg_table_with_files_of_deletes_is_refused_by_name(tmp_path: Pat
     with table.transaction() as change, change.update_snapshot().fast_append() as snapshot:
         snapshot.append_data_file(deletes)
     assert sorted(_iceberg(written.path).scan().to_arrow()["id"].to_pylist()) == [0, 1, 3], "pyiceberg honours them"
-    with pytest.raises(LakeError, match="delete files apply to rows of .*; use pyiceberg"):
+    with pytest.raises(LakeError, match=r"delete files apply to rows of .*; use pyiceberg"):
         written.batch()
 
 
