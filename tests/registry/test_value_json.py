@@ -132,7 +132,7 @@ def test_json_is_what_stands_behind_its_id() -> None:
         (order()[:-1], "schema 1: not of its schema"),
         (order() + b"x", "schema 1: not of its schema: 1 bytes are left over"),
         (framing.head(2) + b"\0", "schema 2: .*contains itself"),
-        (framing.head(3) + b"\0\xff", "schema 3: no message shop.Other"),
+        (framing.head(3) + b"\0\xff", "schema 3: not a message shop.Other"),
         (framing.head(3) + b"\x02\x12", r"schema 3: no message at \(9,\)"),
         (framing.head(3) + b"\xff", "schema 3: invalid message indexes|invalid message indexes"),
         (framing.head(4) + b"{", "schema 4: "),

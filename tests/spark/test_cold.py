@@ -158,5 +158,5 @@ def test_what_is_no_table_or_cannot_be_chosen_there(spark: SparkSession, node: N
         plain.with_table().frame()
     with pytest.raises(OptionError, match="it cannot be used with the topic's table"):
         plain.where(time=(BEGIN_MS, None)).with_table().frame()
-    with pytest.raises(OptionError, match="there are key, value"):
+    with pytest.raises(OptionError, match="the columns are key, value"):
         plain.columns("ofset").with_table().frame()

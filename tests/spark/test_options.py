@@ -138,8 +138,8 @@ def test_what_is_required_is_asked_for() -> None:
         ("MAXROWZ", "did you mean maxRows?"),
         ("subscrbe", "did you mean subscribe?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
-        ("qqqq", "there are servers, maxRows, onLoss, subscribe, assign"),
-        ("kafka.linger.ms", "of kafka.* braidlog-test takes kafka.bootstrap.servers"),
+        ("qqqq", "the options are servers, maxRows, onLoss, subscribe, assign"),
+        ("kafka.linger.ms", "braidlog-test supports of kafka.*: kafka.bootstrap.servers"),
         ("kafka.auto.offset.reset", "use startingOffsets"),
         ("kafka.sasl.jaas.config", "put credentials into the URL"),
     ],
@@ -155,7 +155,7 @@ def test_what_spark_adds_is_no_mistake() -> None:
 
 
 def test_the_same_option_twice_is_refused_unless_it_says_the_same() -> None:
-    assert "given twice" in str(refusal({"kafka.bootstrap.servers": "other:1"}))
+    assert "it is also set as" in str(refusal({"kafka.bootstrap.servers": "other:1"}))
     assert OPTIONS.read({**HERE, "kafka.bootstrap.servers": "localhost:9092"})["servers"] == "kafka://localhost:9092"
 
 

@@ -66,7 +66,7 @@ def test_a_part_of_a_topic(spark: SparkSession, node: Node) -> None:
     assert flights.where(offset=(ROWS * 2, None)).count() == 0
     with pytest.raises(OptionError, match="no partition is left"):
         flights.where(partition=0).where(partition=1).frame()
-    with pytest.raises(OptionError, match="columns = 'ofset': there are key, value"):
+    with pytest.raises(OptionError, match="columns = 'ofset': the columns are key, value"):
         flights.columns("ofset").frame()
 
 

@@ -203,7 +203,7 @@ def _reason(value: bytes | None, event: Any) -> str | None:
     if not isinstance(event, dict):
         return "the value is not a JSON object"
     if event.get("amount") == "x":
-        return "the value does not fit the schema: amount is no double"
+        return "the value does not fit the schema: amount is not of type double"
     return None if "type" in event else "required and missing: type"
 
 

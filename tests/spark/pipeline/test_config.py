@@ -35,7 +35,7 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("name = ", "is no TOML"),
+        ("name = ", "is not valid TOML"),
         ('name = "clicks"', 'kind = "events" needs the sections [source] and [silver]'),
         ('name = "clicks"\nkind = "wire-log"', "needs a section [wire_log]"),
         ('name = "clicks"\nkind = "wire-log"\n[wire_log]\nlog = "x"\nbins = 1', "bins = 1: must be 2 to 1000"),
@@ -43,7 +43,7 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
         ('kind = "events"', "Object missing required field `name`"),
         (LEAST.replace('"clicks"\n', '"My Clicks"\n', 1), "name = 'My Clicks': use lower-case letters"),
         (in_store("gs://b/x"), "storage = 'gs://b/x': delta tables must be in a folder, or below s3://"),
-        (in_store("s3://b/x", 'checkpoints = "s3a://b/y"'), "checkpoints = 's3a://b/y': a folder on a disk"),
+        (in_store("s3://b/x", 'checkpoints = "s3a://b/y"'), "checkpoints = 's3a://b/y': use a folder on a disk"),
         (
             in_store("s3://b/x", tables='format = "iceberg"'),
             "[tables.catalog]: Iceberg tables in an object store need a",
@@ -74,10 +74,10 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
         ),
         (
             LEAST + '[tables.partition_by]\nsilvre = ["day"]',
-            "[tables.partition_by] silvre: there is no such table; there are bronze, gaps, silver, windows",
+            "[tables.partition_by] silvre: unknown table; the tables are bronze, gaps, silver, windows",
         ),
         (LEAST + "[tables]\nevolution = 'drop'", "[tables.evolution] Invalid enum value 'drop'"),
-        (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: at least 1"),
+        (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: must be at least 1"),
         (LEAST.replace('["clicks"]', "[]"), "[source] topics: name at least one"),
         (
             LEAST + '[[expectations]]\nstage = "gold"\nname = "a"\ncheck = "true"',
@@ -93,7 +93,7 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
         ),
         (
             LEAST + '[tables.upsert]\ngold = { key = ["id"], order = "at" }',
-            "[tables.upsert] gold: there is no such table; there are bronze",
+            "[tables.upsert] gold: unknown table; the tables are bronze",
         ),
         (
             LEAST + '[tables.upsert]\nbronze = { key = ["id"], order = "at" }',

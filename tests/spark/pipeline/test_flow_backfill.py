@@ -155,7 +155,7 @@ def test_by_what_rows_are_known_again(spark: SparkSession, tmp_path: Path) -> No
         "once": ("key", "offset"),
         "declared": ("key",),
     }
-    with pytest.raises(BrokerError, match=r"key is a list of columns, such as \['id'\]"):
+    with pytest.raises(BrokerError, match=r"key must be a list of columns, such as \['id'\]"):
         declared.table("a", key="id")
     with pytest.raises(BrokerError, match="until = 'now' needs key"):
         declared.table("a", until="now")

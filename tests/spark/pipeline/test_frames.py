@@ -44,10 +44,13 @@ BAD = {
     12: (b"[1]", "the value is not a JSON object"),
     13: (b'"text"', "the value is not a JSON object"),
     14: (b"\xff\xfe", "the value is not UTF-8"),
-    15: ({"user": "ada", "type": "x", "amount": "much"}, "the value does not fit the schema: amount is no double"),
+    15: (
+        {"user": "ada", "type": "x", "amount": "much"},
+        "the value does not fit the schema: amount is not of type double",
+    ),
     16: (
         {"user": "ada", "type": "x", "amount": [], "at": "soon"},
-        "the value does not fit the schema: amount is no double, at is no timestamp",
+        "the value does not fit the schema: amount is not of type double, at is not of type timestamp",
     ),
     17: ({"type": "x"}, "required and missing: user"),
     18: ({"user": None}, "required and missing: user, type"),

@@ -370,9 +370,9 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
     unreached.close()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2, said  # once each, not every time
-    assert "it says 401" in said[0]
+    assert "it answered 401" in said[0]
     assert "refused" in said[1]
-    with pytest.raises(ValueError, match="no http"):
+    with pytest.raises(ValueError, match="not an http"):
         AdminPort("file:///etc/passwd")
 
 

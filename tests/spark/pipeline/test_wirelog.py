@@ -135,5 +135,5 @@ def test_the_project_makes_tables_and_a_page(spark: SparkSession, log: Path, tmp
     with pytest.raises(BrokerError, match="has no message"):
         operating.analyse(spark, project)
     (folder / "wire.jsonl").unlink()
-    with pytest.raises(BrokerError, match="there is no such log"):
+    with pytest.raises(BrokerError, match="no such log"):
         operating.analyse(spark, project)

@@ -26,7 +26,7 @@ class Topic:
         self.filling = Filling("t", partitions, batch_bytes, first=first, emit=self._emit, announce=self._announce)
 
     def _emit(self, number: int, section: Section) -> None:
-        assert any(number in told for told in self.told), "a partition is told before it is written to"
+        assert any(number in told for told in self.told), "partitions are announced before they are written to"
         self.sections.append((number, section))
 
     def _announce(self, numbers: Sequence[int]) -> None:

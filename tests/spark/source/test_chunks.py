@@ -235,7 +235,7 @@ def test_a_schema_is_checked(world: World) -> None:
     asked = query(world, "plain")
     check_schema(asked, schema(*ALL))
     for wrong, said in (
-        (schema("offset", offset="integer"), "column `offset` is bigint, not int"),
+        (schema("offset", offset="integer"), "column `offset` must be bigint, not int"),
         (schema("value", value="string"), "column `value` is binary, not string"),
         (schema("size", size="long"), "unknown column size; braidlog has key, value"),
         (schema("_error"), "column _error exists only with a valueFormat other than binary"),
@@ -362,7 +362,7 @@ def test_a_loss_that_a_task_finds_is_reported_once(world: World) -> None:
         (None, topic, 0, 4, 5),
     ]
     world.write(report, 0, [b"not a report"])
-    with pytest.raises(OptionError, match="its offset 3 holds something else"):
+    with pytest.raises(OptionError, match="offset 3 holds something else"):
         batches(query(world, topic, onDataLoss="report", lossTopic=report), wanted)
 
 

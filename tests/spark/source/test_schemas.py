@@ -121,7 +121,7 @@ class TestRows:
         options = {"valueFormat": "protobuf", "schemaRegistry": world.registry}
         first, second = rows(world, topic, **options, valueMessage="Order")
         assert first["value"] == {"id": 7, "note": ""}
-        assert "message 'shop.Other'; 'shop.Order' is read" in second["_error"]
+        assert "message 'shop.Other'; 'shop.Order' is expected" in second["_error"]
         first, second = rows(world, topic, **options)
         assert (first["value"], second["value"]) == (None, {"x": 1})
 
@@ -147,14 +147,14 @@ class TestRows:
         odd = tmp_path / "odd.avsc"
         odd.write_text(avro({"name": "u", "type": ["int", "string"]}))
         for options, said in [
-            ({**by_registry, "valueFormat": "protobuf"}, f"{topic}-value version latest is of type AVRO"),
+            ({**by_registry, "valueFormat": "protobuf"}, f"{topic}-value version latest has type AVRO"),
             ({**by_registry, "valueSchemaFile": str(tmp_path / "none")}, "the driver cannot read it"),
             ({**by_registry, "subscribe": "a,b"}, "it must be set if several topics may be read"),
             ({**by_registry, "schemaRegistry": "ftp://x"}, "it must be the address of a schema registry"),
         ]:
             with pytest.raises(OptionError, match=said):
                 rows(world, topic, **options)
-        with pytest.raises(ColumnError, match=r"Order.u: a union of int, string is no column.*\.schema"):
+        with pytest.raises(ColumnError, match=r"Order.u: a union of int, string cannot be a column.*\.schema"):
             rows(world, topic, **by_registry, valueSchemaFile=str(odd))
         with pytest.raises(ColumnError, match="Order has no field 'nope'"):
             rows(world, topic, "value STRUCT<nope: INT>", **by_registry)

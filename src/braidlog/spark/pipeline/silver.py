@@ -72,7 +72,10 @@ def _reason(value: Column, schema: StructType, silver: Silver) -> Column:
     """Return null for a valid record; else its first defect."""
     parsed = f.col(_PARSED)
     unfit = [
-        f.when(parsed[field.name].isNull() & _is_there(value, field.name), f.lit(f"{field.name} is not {_word(field)}"))
+        f.when(
+            parsed[field.name].isNull() & _is_there(value, field.name),
+            f.lit(f"{field.name} is not of type {_word(field)}"),
+        )
         for field in schema.fields
     ]
     missing = [f.when(parsed[name].isNull(), f.lit(name)) for name in silver.required]
