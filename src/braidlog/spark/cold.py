@@ -54,7 +54,7 @@ def cold_part(servers: str, topic: str) -> Cold:
 
 def read_metadata(metadata: str) -> Cold:
     try:
-        from pyiceberg.table import StaticTable  # noqa: PLC0415 - an extra, for who reads tables
+        from pyiceberg.table import StaticTable  # noqa: PLC0415 - an extra, needed only for tables
 
         from braidlog.tables.catalog import TOPIC_ID, offsets_of  # noqa: PLC0415 - as above
     except ModuleNotFoundError as error:

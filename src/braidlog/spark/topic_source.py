@@ -31,7 +31,7 @@ class TopicSource(DataSource):
 
     @short_errors
     def schema(self) -> str:
-        from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
+        from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is needed only for reading
 
         ddl = default_schema(Query(self.options, streaming=None))
         freeze_imports()
@@ -51,7 +51,7 @@ class TopicSource(DataSource):
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
-        from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is for who writes
+        from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is needed only for writing
 
         return batch_writer(schema, self.options, overwrite)
 

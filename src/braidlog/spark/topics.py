@@ -228,7 +228,7 @@ def _ms(time: Time) -> int:
 
 
 def _schema(options: Mapping[str, str], names: tuple[str, ...]) -> str:
-    from braidlog.spark.source.columns import column_types  # noqa: PLC0415 - Arrow is for who reads
+    from braidlog.spark.source.columns import column_types  # noqa: PLC0415 - Arrow is needed only for reading
 
     known = column_types(Query(options, streaming=None))
     if strange := [name for name in names if name not in known]:

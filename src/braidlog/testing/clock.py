@@ -5,7 +5,7 @@ Wall time and monotonic time move together and never backwards, unless the test 
 
 
 class ManualClock:
-    """A `Clock` that stands still between calls of `advance`."""
+    """A `Clock` that moves only by `advance` and `step`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = now_ms

@@ -131,7 +131,7 @@ def test_rows_say_what_is_done() -> None:
         ({"key": pa.array([None], pa.string()), "value": pa.array(["x"])}, "without a key"),
         ({"key": ["k"], "value": ["x"], "op": ["upsert"]}, "must be set, delete or null"),
         ({"key": ["k"], "value": pa.array([None], pa.string()), "op": ["set"]}, "the value is null"),
-        ({"key": ["k"], "value": ["x"], "ttl_ms": [-1]}, "ttl_ms is -1"),
+        ({"key": ["k"], "value": ["x"], "ttl_ms": [-1]}, "invalid ttl_ms -1"),
         ({"key": ["k" * 257], "value": ["x"]}, "has 257 bytes; a key must have 1 to 256"),
         ({"key": ["k"], "value": ["x" * 65_537]}, "a value of 65537 bytes"),
     ):
@@ -236,7 +236,7 @@ def test_options() -> None:
         with pytest.raises(OptionError, match=said):
             call()
     for schema, said in (
-        (StructType().add("key", "string"), "no 'value'"),
+        (StructType().add("key", "string"), "'value' is missing"),
         (StructType([*columns.fields]).add("extra", "integer"), "cannot write column 'extra'"),
         (StructType().add("key", "integer").add("value", "string"), "`key` is binary or string, not int"),
     ):

@@ -236,7 +236,7 @@ def test_a_schema_is_checked(world: World) -> None:
     check_schema(asked, schema(*ALL))
     for wrong, said in (
         (schema("offset", offset="integer"), "column `offset` must be bigint, not int"),
-        (schema("value", value="string"), "column `value` is binary, not string"),
+        (schema("value", value="string"), "column `value` must be binary, not string"),
         (schema("size", size="long"), "unknown column size; braidlog has key, value"),
         (schema("_error"), "column _error exists only with a valueFormat other than binary"),
     ):

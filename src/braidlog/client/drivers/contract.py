@@ -489,7 +489,7 @@ class Driver(TransactionPort):
             raise self.missing(field)
 
     def missing(self, field: str) -> UnsupportedError:
-        from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it knows all drivers, and is asked in need only
+        from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it imports all drivers, and is needed only for this error
 
         able = ", ".join(dialects_with(field)) or "no dialect of this version"
         return UnsupportedError(f"{self.name} does not support {TITLES[field]}; supported by: {able}")

@@ -229,5 +229,5 @@ class _Update(threading.Thread):
                 event = result.get("pipeline_event_result")
                 if event is not None and (found := _FAILED.search(event.event.message)):
                     self.failed = found["flow"]
-        except Exception as error:  # noqa: BLE001 - raised by the thread that waits, whatever it is
+        except Exception as error:  # noqa: BLE001 - raised again by the waiting thread
             self.error = error

@@ -71,7 +71,7 @@ def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
     reads = layers_read(project)
     layer = origin if origin in ("silver", "windows") else SOURCE
     if layer == "windows" and "windows-table" not in reads:
-        raise refusal("there is no [gold.windows]")
+        raise refusal("the pipeline has no [gold.windows]")
     chosen = [name for name in _following(reads, layer) if name != BRONZE]
     generation = Ledger(project.storage).generation()
     starts: dict[str, dict[str, str]] = {}

@@ -135,7 +135,7 @@ class Ahead:
                 await queue.put(fetched)
                 self.waiting_max = max(self.waiting_max, queue.qsize())
                 at = fetched.next_offset
-        except Exception as error:  # noqa: BLE001 - raised where somebody waits for the next chunk
+        except Exception as error:  # noqa: BLE001 - raised to the reader that waits for the next chunk
             await queue.put(error)
 
     async def _fetch(self, at: int) -> RawFetched:
