@@ -108,24 +108,24 @@ class _Reader:
             return self._named(kind, declared, space, depth)
         if kind in ("array", "map"):
             return self._collection(kind, declared, space, depth)
-        found, shown = self._name(kind, space)
-        if found.kind in PRIMITIVES:
-            found = Type(found.kind)
+        kind_read, shown = self._name(kind, space)
+        if kind_read.kind in PRIMITIVES:
+            kind_read = Type(kind_read.kind)
             if "logicalType" in declared:
-                found.logical = declared
+                kind_read.logical = declared
             if len(declared) > 1:
-                return found, _ordered(declared, {})
-        return found, shown
+                return kind_read, _ordered(declared, {})
+        return kind_read, shown
 
     def _name(self, name: str, space: str) -> tuple[Type, str]:
         if name in PRIMITIVES:
             return Type(name), name
         full = name if "." in name or not space else f"{space}.{name}"
-        found = self.names.get(full) or self.names.get(name)
-        if found is None:
+        known = self.names.get(full) or self.names.get(name)
+        if known is None:
             raise invalid(f"unknown type {full!r}; define a type before it is used, or add a reference")
-        own_space, _, short = found.name.rpartition(".")
-        return found, short if own_space == space else found.name
+        own_space, _, short = known.name.rpartition(".")
+        return known, short if own_space == space else known.name
 
     def _union(self, declared: list[Any], space: str, depth: int) -> tuple[Type, Any]:
         union, shown, seen = Type("union"), [], set()

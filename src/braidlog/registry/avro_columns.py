@@ -68,7 +68,7 @@ _DECIMAL_DIGITS_MAX: Final = 38
 
 
 def _column_type(
-    kind: Type, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[int, ...] = ()
+    kind: Type, target: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[int, ...] = ()
 ) -> pa.DataType:
     """Return the column type; `wanted`: only these fields of it; `made` counts the columns of the schema."""
     count_column(made, place, len(open_types))
@@ -81,28 +81,28 @@ def _column_type(
             return pa.struct(
                 [
                     pa.field(
-                        name, _column_type(fields[name].type, child(wanted, name), f"{place}.{name}", made, inside)
+                        name, _column_type(fields[name].type, child(target, name), f"{place}.{name}", made, inside)
                     )
-                    for name in chosen(list(fields), wanted, place)
+                    for name in chosen(list(fields), target, place)
                 ]
             )
         case "array" | "map":
             assert kind.items is not None
             if kind.kind == "array":
-                item = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+                item = target.value_type if target is not None and pa.types.is_list(target) else None
                 return pa.list_(pa.field("element", _column_type(kind.items, item, f"{place}[]", made, inside)))
-            item = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
+            item = target.item_type if target is not None and pa.types.is_map(target) else None
             return pa.map_(pa.string(), _column_type(kind.items, item, f"{place}[]", made, inside))
         case "union":
-            return _column_type(_only_branch(kind, place), wanted, place, made, inside)
+            return _column_type(_only_branch(kind, place), target, place, made, inside)
         case "null":
             raise ColumnTypeError(f"{place}: null cannot be a column; leave the field out")
     return _scalar(kind, place)[1]
 
 
-def column_type(root: Type, wanted: pa.DataType | None = None) -> pa.DataType:
+def column_type(root: Type, target: pa.DataType | None = None) -> pa.DataType:
     """Return the column type of a schema's values. Raises `ColumnTypeError`."""
-    return _column_type(root, wanted, root.short_name, count())
+    return _column_type(root, target, root.short_name, count())
 
 
 def field_types(root: Type) -> dict[str, pa.DataType]:
@@ -140,56 +140,56 @@ def _scalar(kind: Type, place: str) -> tuple[pa.DataType, pa.DataType]:
 # -- resolution ----------------------------------------------------------------------------------------------------
 
 
-def _resolved(reader: Type, writer: Type, wanted: pa.DataType) -> Build:
+def _resolved(reader: Type, writer: Type, target: pa.DataType) -> Build:
     """Return a builder for values that fastavro decoded with the writer's schema; the schemas are compatible."""
     reader = _only_branch(reader, "") if reader.kind == "union" else reader
     if writer.kind == "union":
         branches = [each for each in writer.branches if each.kind != "null"]
         if len(branches) != 1:  # several numeric types, for example: the column's own type accepts all of them
             if reader.kind not in _SCALARS:
-                raise ColumnTypeError(f"a union of several types is not a {wanted}")
+                raise ColumnTypeError(f"a union of several types is not a {target}")
             writer = reader
         else:
             writer = branches[0]
     match reader.kind:
         case "record":
             fields = {each.name: each for each in reader.fields}
-            return struct([(field, *_field(fields[field.name], writer, field.type)) for field in wanted])
+            return struct([(field, *_field(fields[field.name], writer, field.type)) for field in target])
         case "array":
             assert reader.items is not None
             assert writer.items is not None
-            return list_of(wanted.value_field, _resolved(reader.items, writer.items, wanted.value_type))
+            return list_of(target.value_field, _resolved(reader.items, writer.items, target.value_type))
         case "map":
             assert reader.items is not None
             assert writer.items is not None
-            return map_of(wanted, plain(pa.string()), _resolved(reader.items, writer.items, wanted.item_type))
+            return map_of(target, plain(pa.string()), _resolved(reader.items, writer.items, target.item_type))
         case "enum" if reader.default is not None:
             symbols, default = frozenset(reader.symbols), reader.default
             return lambda values: pa.array(
-                [each if each is None or each in symbols else default for each in values], wanted
+                [each if each is None or each in symbols else default for each in values], target
             )
-    return plain(_scalar(reader, "")[0], as_type=wanted)
+    return plain(_scalar(reader, "")[0], as_type=target)
 
 
-def _field(field: Field, writer: Type, wanted: pa.DataType) -> tuple[Callable[[Any], Any], Build]:
+def _field(field: Field, writer: Type, target: pa.DataType) -> tuple[Callable[[Any], Any], Build]:
     theirs = written(field, writer)
     if theirs is not None:
-        return itemgetter(theirs.name), _resolved(field.type, theirs.type, wanted)
+        return itemgetter(theirs.name), _resolved(field.type, theirs.type, target)
     default = default_of(field.type, field.default)
     # A default is a value of the reader's schema.
-    return lambda _: default, _resolved(field.type, field.type, wanted)
+    return lambda _: default, _resolved(field.type, field.type, target)
 
 
-def decoder(reader: Type, writer: Type, wanted: pa.DataType) -> Decode:
+def decoder(reader: Type, writer: Type, target: pa.DataType) -> Decode:
     """Return a decoder of the writer's values for the reader's schema. Raises `ColumnTypeError` if no value can be
     resolved."""
     check_bounded(writer, writer.short_name)
     theirs = parsed(writer)
     if misfits(reader, writer):
         # Some values may still fit: resolve each separately.
-        ours, build = parsed(reader), _resolved(reader, reader, wanted)
+        ours, build = parsed(reader), _resolved(reader, reader, target)
     else:
-        ours, build = None, _resolved(reader, writer, wanted)
+        ours, build = None, _resolved(reader, writer, target)
 
     def decode(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
         errors: Errors = [None] * len(payloads)

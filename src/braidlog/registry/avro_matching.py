@@ -31,12 +31,12 @@ class Seen(dict[tuple[int, int], list[str]]):
     def candidates(self, union: Type, writer: Type) -> Iterator[Type]:
         """Return the branches that may read `writer`: a named type by name or alias, other types by kind."""
         if id(union) not in self._branches:
-            found = self._branches[id(union)] = {}
+            branches = self._branches[id(union)] = {}
             for branch in union.branches:
                 # Avro names cannot contain a colon.
                 is_named = branch.kind in NAMED
                 for key in {f":{branch.short_name}", *branch.aliases} if is_named else {branch.kind}:
-                    found.setdefault(key, []).append(branch)
+                    branches.setdefault(key, []).append(branch)
         branches = self._branches[id(union)]
         if writer.kind in NAMED:
             keys: tuple[str, ...] = (f":{writer.short_name}", writer.name)
@@ -93,24 +93,24 @@ def _same_kind(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
 
 
 def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
-    found = []
+    faults = []
     if reader.short_name != writer.short_name and writer.name not in reader.aliases:
-        found.append(_misfit("NAME_MISMATCH", f"expected {writer.name}", f"{place}/name"))
+        faults.append(_misfit("NAME_MISMATCH", f"expected {writer.name}", f"{place}/name"))
     if reader.kind == "fixed" and reader.size != writer.size:
-        found.append(_misfit("FIXED_SIZE_MISMATCH", f"expected {writer.size}, found {reader.size}", f"{place}/size"))
+        faults.append(_misfit("FIXED_SIZE_MISMATCH", f"expected {writer.size}, found {reader.size}", f"{place}/size"))
     if reader.kind == "enum" and reader.default is None:
         missing = [each for each in writer.symbols if each not in reader.symbols]
         if missing:
-            found.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
+            faults.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
     fields = {each.name: each for each in writer.fields}
     for at, field in enumerate(reader.fields):
         where = f"{place}/fields/{at}"
         theirs = next((fields[name] for name in (field.name, *field.aliases) if name in fields), None)
         if theirs is not None:
-            found += _misfits(field.type, theirs.type, f"{where}/type", seen)
+            faults += _misfits(field.type, theirs.type, f"{where}/type", seen)
         elif not field.has_default:
-            found.append(_misfit("READER_FIELD_MISSING_DEFAULT_VALUE", f"{field.name}", where))
-    return found
+            faults.append(_misfit("READER_FIELD_MISSING_DEFAULT_VALUE", f"{field.name}", where))
+    return faults
 
 
 def written(field: Field, writer: Type) -> Field | None:

@@ -32,8 +32,10 @@ def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, wha
             return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
         case "bytes" | "fixed":
             data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
-            found = decimal_of(kind)
-            return data if found is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-found[1])
+            precision = decimal_of(kind)
+            return (
+                data if precision is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-precision[1])
+            )
         case "record":
             given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
             return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
@@ -72,8 +74,12 @@ def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
         made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
     elif kind.kind == "fixed":
         made["size"] = kind.size
-    found = decimal_of(kind)
-    return made if found is None else {**made, "logicalType": "decimal", "precision": found[0], "scale": found[1]}
+    precision = decimal_of(kind)
+    return (
+        made
+        if precision is None
+        else {**made, "logicalType": "decimal", "precision": precision[0], "scale": precision[1]}
+    )
 
 
 def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
@@ -109,8 +115,8 @@ def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dic
 def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int, bool]) -> bool:
     match kind.kind:
         case "record":
-            found = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
-            return any(found)
+            takes = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
+            return any(takes)
         case "union":
             for each in kind.branches:
                 _takes_bytes(each, place, inside, known)
@@ -137,7 +143,7 @@ _FAULTS: Final = (
 
 def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[str | None]) -> list[Any]:  # noqa: ANN401 - fastavro's
     read = fastavro.schemaless_reader
-    found: list[Any] = []
+    values: list[Any] = []
     for at, payload in enumerate(payloads):
         value = None
         if payload is not None:
@@ -150,5 +156,5 @@ def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[s
                 if source.tell() != len(payload):
                     errors[at] = f"not of its schema: {len(payload) - source.tell()} bytes are left over"
                     value = None
-        found.append(value)
-    return found
+        values.append(value)
+    return values

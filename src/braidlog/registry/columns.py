@@ -55,10 +55,10 @@ def struct(fields: Sequence[tuple[pa.Field, Callable[[Any], Any], Build]]) -> Bu
 
     def build(values: Values) -> pa.Array:
         is_null = [each is None for each in values]
-        found = [make([None if each is None else take(each) for each in values]) for _, take, make in fields]
-        if not found:
+        children = [make([None if each is None else take(each) for each in values]) for _, take, make in fields]
+        if not children:
             return pa.array([None if null else {} for null in is_null], pa.struct([]))
-        return pa.StructArray.from_arrays(found, fields=declared, mask=pa.array(is_null, pa.bool_()))
+        return pa.StructArray.from_arrays(children, fields=declared, mask=pa.array(is_null, pa.bool_()))
 
     return build
 
@@ -96,11 +96,11 @@ def map_of(kind: pa.MapType, make_key: Build, make_item: Build) -> Build:
 
 def types_of(fields: Iterable[tuple[str, Callable[[], pa.DataType]]]) -> dict[str, pa.DataType]:
     """Return the types of the fields that can be columns."""
-    found = {}
+    types = {}
     for name, type_of in fields:
         with contextlib.suppress(ColumnTypeError):
-            found[name] = type_of()
-    return found
+            types[name] = type_of()
+    return types
 
 
 def count_column(made: "count[int]", place: str, depth: int) -> None:
@@ -111,18 +111,18 @@ def count_column(made: "count[int]", place: str, depth: int) -> None:
         raise ColumnTypeError(f"{place}: the schema is more than {COLUMNS_MAX} columns; leave fields out")
 
 
-def child(wanted: pa.DataType | None, name: str) -> pa.DataType | None:
+def child(target: pa.DataType | None, name: str) -> pa.DataType | None:
     """Return the requested type of a struct's field; None if all of it is requested."""
-    return None if wanted is None else wanted.field(name).type
+    return None if target is None else target.field(name).type
 
 
-def chosen(names: Sequence[str], wanted: pa.DataType | None, where: str) -> list[str]:
+def chosen(names: Sequence[str], target: pa.DataType | None, where: str) -> list[str]:
     """Return the requested fields of a struct, in order."""
-    if wanted is None:
+    if target is None:
         return list(names)
-    if not pa.types.is_struct(wanted):
-        raise ColumnTypeError(f"{where} is a record, not {wanted}")
-    asked = [field.name for field in wanted]
+    if not pa.types.is_struct(target):
+        raise ColumnTypeError(f"{where} is a record, not {target}")
+    asked = [field.name for field in target]
     strange = [each for each in asked if each not in names]
     if strange:
         raise ColumnTypeError(f"{where} has no field {strange[0]!r}; it has {', '.join(names)}")

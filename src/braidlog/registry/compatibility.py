@@ -83,17 +83,17 @@ class Comparison(msgspec.Struct, frozen=True, tag=True):
     def answer(self) -> list[str]:
         """Return the incompatibilities. Raises INVALID_SCHEMA if there are too many pairs of types."""
         new = self.new.parsed()
-        found: list[str] = []
+        faults: list[str] = []
         for each in self.earlier:
-            found += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
-        return found[:MISFITS_MAX]
+            faults += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
+        return faults[:MISFITS_MAX]
 
     def _misfits(self, new: Parsed, earlier: Whole) -> list[str]:
         if earlier.schema.type != self.new.schema.type:
             return ["the earlier schema is of another type"]
         parsed = earlier.parsed()
-        found = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
-        return found if self.level.startswith("BACKWARD") else found + parsed.misfits(new)
+        faults = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
+        return faults if self.level.startswith("BACKWARD") else faults + parsed.misfits(new)
 
 
 Task = Reading | Comparison

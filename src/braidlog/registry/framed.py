@@ -49,7 +49,7 @@ class Framed:
 
     def _groups(self, rows: list[bytes | None], errors: Errors) -> dict[bytes, list[int]]:
         """Group rows by prefix; b"" for null values, and values without an id."""
-        found: dict[bytes, list[int]] = {}
+        groups: dict[bytes, list[int]] = {}
         for at, value in enumerate(rows):
             head = b""
             if value is not None:
@@ -58,8 +58,8 @@ class Framed:
                     head = value[: framing.read_indexes(value)[1] if self._has_indexes else framing.BYTES]
                 except framing.FramingError as error:
                     errors[at] = str(error)
-            found.setdefault(head, []).append(at)
-        return found
+            groups.setdefault(head, []).append(at)
+        return groups
 
     def _decoder(self, head: bytes) -> Decode | str:
         if head not in self._known:

@@ -50,10 +50,10 @@ def read_indexes(value: bytes, position: int = BYTES) -> tuple[tuple[int, ...], 
         count, position = read_varlong(value, position, len(value))
         if not 0 <= count <= INDEXES_MAX:
             raise FramingError(f"{count} message indexes")
-        found = []
+        indexes = []
         for _ in range(count):
             index, position = read_varlong(value, position, len(value))
-            found.append(index)
+            indexes.append(index)
     except ProtocolError as error:
         raise FramingError(f"invalid message indexes: {error}") from None
-    return tuple(found) or (0,), position
+    return tuple(indexes) or (0,), position

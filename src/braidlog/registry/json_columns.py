@@ -22,9 +22,9 @@ _SCALARS: Final = {
 }
 
 
-def column_type(document: Any, references: Mapping[str, Any], wanted: pa.DataType | None = None) -> pa.DataType:  # noqa: ANN401 - JSON
+def column_type(document: Any, references: Mapping[str, Any], target: pa.DataType | None = None) -> pa.DataType:  # noqa: ANN401 - JSON
     """Return the column type of a schema's values. Raises `ColumnTypeError`."""
-    return _type(document, _Known(document, references), wanted, "value", count(), 0)
+    return _type(document, _Known(document, references), target, "value", count(), 0)
 
 
 class _Known:
@@ -37,12 +37,12 @@ class _Known:
     def find(self, address: str, place: str) -> tuple[Any, "_Known"]:
         name, _, path = address.partition("#")
         known = _Known(self._references[name], self._references) if name in self._references else self
-        found = known.document
+        node = known.document
         for part in (each.replace("~1", "/").replace("~0", "~") for each in path.split("/") if each):
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is None or (name and known is self):
+            node = node.get(part) if isinstance(node, dict) else None
+        if node is None or (name and known is self):
             raise ColumnTypeError(f"{place}: $ref {address!r} does not exist")
-        return found, known
+        return node, known
 
 
 def _type(

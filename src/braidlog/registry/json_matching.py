@@ -53,10 +53,10 @@ class _Comparison:
                 return schema
             address, _, pointer = schema["$ref"].partition("#")
             document = root if not address else self._find(address)
-            found = _at(document, pointer)
-            if found is None:
+            target = _at(document, pointer)
+            if target is None:
                 return schema
-            schema = found
+            schema = target
         return schema
 
     def compare(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
@@ -75,8 +75,8 @@ class _Comparison:
         combined = self._combined(reader, writer, place, depth)
         if combined is not None:
             return combined
-        found = _types(reader, writer, place) + _values(reader, writer, place) + _limits(reader, writer, place)
-        return found + self._object(reader, writer, place, depth) + self._array(reader, writer, place, depth)
+        faults = _types(reader, writer, place) + _values(reader, writer, place) + _limits(reader, writer, place)
+        return faults + self._object(reader, writer, place, depth) + self._array(reader, writer, place, depth)
 
     # -- allOf, anyOf, oneOf, not --------------------------------------------------------------------------------
 
@@ -132,20 +132,20 @@ class _Comparison:
 
     def _object(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
         ours, theirs = reader.get("properties", {}), writer.get("properties", {})
-        found = []
+        faults = []
         for name in theirs.keys() & ours.keys():
-            found += self.compare(ours[name], theirs[name], f"{place}/properties/{name}", depth + 1)
+            faults += self.compare(ours[name], theirs[name], f"{place}/properties/{name}", depth + 1)
         required, required_before = _names(reader, "required"), _names(writer, "required")
         for name in sorted(ours.keys() - theirs.keys()):
-            found += self._added(name, ours[name], writer, f"{place}/properties/{name}", depth)
+            faults += self._added(name, ours[name], writer, f"{place}/properties/{name}", depth)
             if name in required and not _has_default(ours[name]):
-                found.append(f"{place}/properties/{name}: REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL")
+                faults.append(f"{place}/properties/{name}: REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL")
         for name in sorted(theirs.keys() - ours.keys()):
-            found += self._removed(name, theirs[name], reader, f"{place}/properties/{name}", depth)
+            faults += self._removed(name, theirs[name], reader, f"{place}/properties/{name}", depth)
         for name in sorted((required - required_before) & theirs.keys()):
             if not _has_default(ours.get(name, theirs[name])):
-                found.append(f"{place}/required/{name}: REQUIRED_ATTRIBUTE_ADDED")
-        return found + self._others(reader, writer, place, depth) + self._dependencies(reader, writer, place, depth)
+                faults.append(f"{place}/required/{name}: REQUIRED_ATTRIBUTE_ADDED")
+        return faults + self._others(reader, writer, place, depth) + self._dependencies(reader, writer, place, depth)
 
     def _added(self, name: str, added: Schema, writer: Schema, place: str, depth: int) -> list[str]:
         """Check that a new property does not forbid earlier values under its name."""
@@ -183,35 +183,35 @@ class _Comparison:
 
     def _dependencies(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
         ours, theirs = _dependent(reader), _dependent(writer)
-        found = []
+        faults = []
         for name, mine in ours.items():
             before = theirs.get(name)
             if isinstance(mine, list):
                 if not isinstance(before, list) or not set(mine) <= set(before):
-                    found.append(f"{place}/dependencies/{name}: DEPENDENCY_ARRAY_EXTENDED")
+                    faults.append(f"{place}/dependencies/{name}: DEPENDENCY_ARRAY_EXTENDED")
             elif before is None or isinstance(before, list):
-                found.append(f"{place}/dependencies/{name}: DEPENDENCY_SCHEMA_ADDED")
+                faults.append(f"{place}/dependencies/{name}: DEPENDENCY_SCHEMA_ADDED")
             else:
-                found += self.compare(mine, before, f"{place}/dependencies/{name}", depth + 1)
-        return found
+                faults += self.compare(mine, before, f"{place}/dependencies/{name}", depth + 1)
+        return faults
 
     # -- arrays --------------------------------------------------------------------------------------------------
 
     def _array(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
-        found = []
+        faults = []
         if reader.get("uniqueItems") and not writer.get("uniqueItems"):
-            found.append(f"{place}: UNIQUE_ITEMS_ADDED")
+            faults.append(f"{place}: UNIQUE_ITEMS_ADDED")
         (ours, rest), (theirs, rest_before) = _items(reader), _items(writer)
         for at in range(max(len(ours), len(theirs))):
             mine = ours[at] if at < len(ours) else rest
             before = theirs[at] if at < len(theirs) else rest_before
-            found += self.compare(mine, before, f"{place}/items/{at}", depth + 1)
-        return found + self.compare(rest, rest_before, f"{place}/items", depth + 1)
+            faults += self.compare(mine, before, f"{place}/items/{at}", depth + 1)
+        return faults + self.compare(rest, rest_before, f"{place}/items", depth + 1)
 
 
-def _has(branches: list[Schema], wanted: Schema) -> bool:
+def _has(branches: list[Schema], schema: Schema) -> bool:
     """Return whether an equal branch exists, which needs no comparison; targets of equal `$ref`s may differ."""
-    return isinstance(wanted, dict) and "$ref" not in wanted and wanted in branches
+    return isinstance(schema, dict) and "$ref" not in schema and schema in branches
 
 
 def _at(document: Schema, pointer: str) -> Schema | None:
@@ -266,18 +266,18 @@ def _types(reader: Schema, writer: Schema, place: str) -> list[str]:
 
 def _values(reader: Schema, writer: Schema, place: str) -> list[str]:
     ours, theirs = _enumerated(reader), _enumerated(writer)
-    found = []
+    faults = []
     if ours is not None:
         if theirs is None:
-            found.append(f"{place}: ENUM_ARRAY_ADDED")
+            faults.append(f"{place}: ENUM_ARRAY_ADDED")
         elif any(each not in ours for each in theirs):
-            found.append(f"{place}: ENUM_ARRAY_NARROWED")
+            faults.append(f"{place}: ENUM_ARRAY_NARROWED")
     if "pattern" in reader and reader["pattern"] != writer.get("pattern"):
-        found.append(f"{place}: PATTERN_{'CHANGED' if 'pattern' in writer else 'ADDED'}")
+        faults.append(f"{place}: PATTERN_{'CHANGED' if 'pattern' in writer else 'ADDED'}")
     ours_of, theirs_of = reader.get("multipleOf"), writer.get("multipleOf")
     if ours_of is not None and ours_of != theirs_of and (theirs_of is None or theirs_of % ours_of):
-        found.append(f"{place}: MULTIPLE_OF_{'ADDED' if theirs_of is None else 'CHANGED'}")
-    return found
+        faults.append(f"{place}: MULTIPLE_OF_{'ADDED' if theirs_of is None else 'CHANGED'}")
+    return faults
 
 
 def _enumerated(schema: Schema) -> list[Any] | None:
@@ -285,16 +285,16 @@ def _enumerated(schema: Schema) -> list[Any] | None:
 
 
 def _limits(reader: Schema, writer: Schema, place: str) -> list[str]:
-    found = []
+    faults = []
     for keyword, more_is_wider in _LIMITS:
         ours, theirs = reader.get(keyword), writer.get(keyword)
         if ours is None or ours is False or ours == theirs:
             continue
         if theirs is None or theirs is False:
-            found.append(f"{place}: {keyword} added")
+            faults.append(f"{place}: {keyword} added")
         elif (ours < theirs) if more_is_wider else (ours > theirs):
-            found.append(f"{place}: {keyword} {'decreased' if more_is_wider else 'increased'}")
-    return found
+            faults.append(f"{place}: {keyword} {'decreased' if more_is_wider else 'increased'}")
+    return faults
 
 
 def _names(schema: Schema, keyword: str) -> set[str]:
@@ -321,10 +321,10 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _dependent(schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    dependent: dict[str, Any] = {}
     for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
-        found |= schema.get(keyword, {})
-    return found
+        dependent |= schema.get(keyword, {})
+    return dependent
 
 
 def _items(schema: Schema) -> tuple[list[Schema], Schema]:
@@ -349,20 +349,20 @@ def faults(schema: Schema, place: str = "#", depth: int = 0) -> list[str]:
         return [f"{place} is neither an object nor true or false"]
     if depth > DEPTH_MAX:
         return [f"{place} is nested more than {DEPTH_MAX} deep"]
-    found = []
+    problems = []
     for name, value in schema.items():
         where = f"{place}/{name}"
         if name in _LISTS and not isinstance(value, list):
-            found.append(f"{where} is not a list")
+            problems.append(f"{where} is not a list")
         elif name in _OBJECTS and not isinstance(value, dict):
-            found.append(f"{where} is not an object")
+            problems.append(f"{where} is not an object")
         elif name == "type":
-            found += _type_faults(value, where)
+            problems += _type_faults(value, where)
         elif any(name == keyword for keyword, _ in _LIMITS) and not isinstance(value, int | float):
-            found.append(f"{where} is not a number")
+            problems.append(f"{where} is not a number")
         for step, inner in _inner(name, value):
-            found += faults(inner, f"{where}{step}", depth + 1)
-    return found
+            problems += faults(inner, f"{where}{step}", depth + 1)
+    return problems
 
 
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", *_NUMBERS})

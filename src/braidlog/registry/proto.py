@@ -125,11 +125,11 @@ def messages_of(file: File) -> Iterator[tuple[str, Message]]:
 
 
 def symbols_of(file: File) -> Symbols:
-    found: Symbols = {joined(file.package, each.name): True for each in file.enums}
+    symbols: Symbols = {joined(file.package, each.name): True for each in file.enums}
     for name, message in messages_of(file):
-        found[joined(file.package, name)] = False
-        found |= {joined(file.package, joined(name, each.name)): True for each in message.enums}
-    return found
+        symbols[joined(file.package, name)] = False
+        symbols |= {joined(file.package, joined(name, each.name)): True for each in message.enums}
+    return symbols
 
 
 def resolve(file: File, imported: Mapping[str, bool]) -> File:

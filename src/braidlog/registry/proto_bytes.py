@@ -278,21 +278,21 @@ def _one(data: bytes) -> dict[int, Any]:
     return dict(_parts(data))
 
 
-def _text(found: dict[int, Any], number: int) -> str:
-    return _Part(number, found.get(number, b"")).text
+def _text(parts: dict[int, Any], number: int) -> str:
+    return _Part(number, parts.get(number, b"")).text
 
 
 def _options(data: bytes, known: Known) -> list[Option]:
     numbers = {number: (name, words) for name, (number, words) in known.items()}
-    found = []
+    options = []
     for part in _parts(data):
         name, words = numbers.get(part.number, ("", _TEXT))
         if name and words is _TEXT:
-            found.append((name, f'"{part.text}"'))
+            options.append((name, f'"{part.text}"'))
         elif name:
             word = next((word for word, number in words.items() if number == part.value), "")
-            found += [(name, word)] if word else []
-    return found
+            options += [(name, word)] if word else []
+    return options
 
 
 def read(data: bytes) -> File:
@@ -346,8 +346,8 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
             case 4:
                 made.enums.append(_read_enum(part.value))
             case 5:
-                found = _one(part.value)
-                made.extension_ranges.append((found.get(1, 0), found.get(2, 0) - 1))
+                bounds = _one(part.value)
+                made.extension_ranges.append((bounds.get(1, 0), bounds.get(2, 0) - 1))
             case 6:
                 made.extends.append(_read_extension(part.value, syntax))
             case 7:
@@ -355,8 +355,8 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
             case 8:
                 made.oneofs.append(_text(_one(part.value), 1))
             case 9:
-                found = _one(part.value)
-                made.reserved.append((found.get(1, 0), found.get(2, 0) - 1))
+                bounds = _one(part.value)
+                made.reserved.append((bounds.get(1, 0), bounds.get(2, 0) - 1))
             case 10:
                 made.reserved_names.append(part.text)
     made.fields = [_read_field(each, syntax, made.oneofs, entries) for each in fields]
@@ -365,30 +365,30 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
     return made
 
 
-def _read_field(found: dict[int, Any], syntax: str, oneofs: list[str], entries: dict[str, Message]) -> Field:
-    kind, type_name = found.get(5, 0), _text(found, 6)
+def _read_field(parts: dict[int, Any], syntax: str, oneofs: list[str], entries: dict[str, Message]) -> Field:
+    kind, type_name = parts.get(5, 0), _text(parts, 6)
     if kind == GROUP:
         raise invalid("groups are not supported")
-    label = _NAMES_OF_LABELS.get(found.get(4, 1), "")
-    if syntax == "proto3" and label == "optional" and not found.get(17):
+    label = _NAMES_OF_LABELS.get(parts.get(4, 1), "")
+    if syntax == "proto3" and label == "optional" and not parts.get(17):
         label = ""  # in a descriptor every field has a label
-    made = Field(_text(found, 1), found.get(3, 0), _NAMES_OF_SCALARS.get(kind, type_name), label)
+    made = Field(_text(parts, 1), parts.get(3, 0), _NAMES_OF_SCALARS.get(kind, type_name), label)
     entry = entries.get(type_name.rpartition(".")[2]) if label == "repeated" and kind == MESSAGE else None
     if entry is not None:
         made.key, made.type, made.label = entry.fields[0].type, entry.fields[1].type, ""
-    if 8 in found:
-        made.options = _options(found[8], FIELD_OPTIONS)
-    if 7 in found:
-        default = _text(found, 7)
+    if 8 in parts:
+        made.options = _options(parts[8], FIELD_OPTIONS)
+    if 7 in parts:
+        default = _text(parts, 7)
         made.options.insert(0, ("default", f'"{default}"' if made.type in ("string", "bytes") else default))
-    if 9 in found and not found.get(17):
-        made.oneof, made.label = oneofs[found[9]], ""
+    if 9 in parts and not parts.get(17):
+        made.oneof, made.label = oneofs[parts[9]], ""
     return made
 
 
 def _read_extension(data: bytes, syntax: str) -> tuple[str, Field]:
-    found = _one(data)
-    return _text(found, 2), _read_field(found, syntax, [], {})
+    parts = _one(data)
+    return _text(parts, 2), _read_field(parts, syntax, [], {})
 
 
 def _read_enum(data: bytes) -> Enum:
@@ -396,15 +396,15 @@ def _read_enum(data: bytes) -> Enum:
     for part in _parts(data):
         match part.number:
             case 2:
-                found = _one(part.value)
-                number = found.get(2, 0)
-                options = _options(found.get(3, b""), VALUE_OPTIONS)
-                made.values.append((_text(found, 1), number - 2**64 if number >= 2**63 else number, options))
+                inner = _one(part.value)
+                number = inner.get(2, 0)
+                options = _options(inner.get(3, b""), VALUE_OPTIONS)
+                made.values.append((_text(inner, 1), number - 2**64 if number >= 2**63 else number, options))
             case 3:
                 made.options = _options(part.value, ENUM_OPTIONS)
             case 4:
-                found = _one(part.value)
-                made.reserved.append((found.get(1, 0), found.get(2, 0)))
+                inner = _one(part.value)
+                made.reserved.append((inner.get(1, 0), inner.get(2, 0)))
             case 5:
                 made.reserved_names.append(part.text)
     return made
@@ -414,7 +414,7 @@ def _read_service(data: bytes) -> Service:
     made = Service(_text(_one(data), 1))
     for part in _parts(data):
         if part.number == 2:
-            found = _one(part.value)
-            streams = bool(found.get(5)), bool(found.get(6))
-            made.methods.append(Method(_text(found, 1), _text(found, 2), _text(found, 3), *streams))
+            inner = _one(part.value)
+            streams = bool(inner.get(5)), bool(inner.get(6))
+            made.methods.append(Method(_text(inner, 1), _text(inner, 2), _text(inner, 3), *streams))
     return made

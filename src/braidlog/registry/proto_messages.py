@@ -34,7 +34,7 @@ class MessageType:
 
     def parsed(self, payloads: list[bytes | None], errors: list[str | None]) -> list[Any]:
         parse = self.make.FromString
-        found: list[Any] = []
+        messages: list[Any] = []
         for at, payload in enumerate(payloads):
             value = None
             if payload is not None:
@@ -42,8 +42,8 @@ class MessageType:
                     value = parse(payload)
                 except DecodeError as error:
                     errors[at] = f"not a message {self.name}: {error}"[:WHY_CHARS_MAX]
-            found.append(value)
-        return found
+            messages.append(value)
+        return messages
 
 
 def _place(file: File, name: str) -> tuple[tuple[int, ...], str]:
@@ -75,10 +75,10 @@ def _add_googles(pool: descriptor_pool.DescriptorPool, path: str) -> None:
     """Add a file that is part of every compiler."""
     module = path.removesuffix(".proto").replace("/", ".") + "_pb2"
     try:
-        found = __import__(module, fromlist=["DESCRIPTOR"]).DESCRIPTOR
+        descriptor = __import__(module, fromlist=["DESCRIPTOR"]).DESCRIPTOR
     except ImportError:
         raise ColumnTypeError(f"import {path!r}: Google's library has no such file") from None
-    made = descriptor_pb2.FileDescriptorProto.FromString(found.serialized_pb)
+    made = descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
     for each in made.dependency:
         _add_googles(pool, each)
     pool.Add(made)

@@ -147,9 +147,9 @@ class _Reader:
     # -- options -------------------------------------------------------------------------------------------------
 
     def _option(self) -> Option:
-        found = self._assignment(";")
+        option = self._assignment(";")
         self._expect(";")
-        return found
+        return option
 
     def _assignment(self, *ends: str) -> Option:
         name = []
@@ -165,13 +165,13 @@ class _Reader:
         return "".join(name), " ".join(value)
 
     def _brackets(self) -> list[Option]:
-        found: list[Option] = []
+        options: list[Option] = []
         if self._maybe("["):
-            found.append(self._assignment(",", "]"))
+            options.append(self._assignment(",", "]"))
             while self._maybe(","):
-                found.append(self._assignment(",", "]"))
+                options.append(self._assignment(",", "]"))
             self._expect("]")
-        return found
+        return options
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -253,14 +253,14 @@ class _Reader:
                 made.fields.append(self._field(name))
 
     def _ranges(self) -> list[tuple[int, int]]:
-        found = []
+        ranges = []
         while True:
             first = last = self._number()
             if self._maybe("to"):
                 last = NUMBER_MAX if self._maybe("max") else self._number()
-            found.append((first, last))
+            ranges.append((first, last))
             if not self._maybe(","):
-                return found
+                return ranges
 
     def _reserved(self, made: Message | Enum) -> None:
         if self._peek()[:1] in ("'", '"'):
@@ -272,11 +272,11 @@ class _Reader:
         self._expect(";")
 
     def _extend(self) -> list[tuple[str, Field]]:
-        extended, found = self._type(), []
+        extended, fields = self._type(), []
         self._expect("{")
         while not self._maybe("}"):
-            found.append((extended, self._field()))
-        return found
+            fields.append((extended, self._field()))
+        return fields
 
     # -- enums and services --------------------------------------------------------------------------------------
 

@@ -61,7 +61,7 @@ class Parsed(Protocol):
         """Return why data of another schema cannot be read with this one."""
         ...
 
-    def formatted(self, wanted: str) -> str: ...
+    def formatted(self, format_: str) -> str: ...
 
 
 class AvroSchema:
@@ -77,7 +77,7 @@ class AvroSchema:
     def misfits(self, writer: "AvroSchema") -> list[str]:
         return avro_matching.misfits(self.root, writer.root)
 
-    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is only one format
+    def formatted(self, format_: str) -> str:  # noqa: ARG002 - there is only one format
         return self.text
 
 
@@ -95,7 +95,7 @@ class JsonSchema:
         others = {**writer._references, **self._references}  # noqa: SLF001 - one of ours
         return json_matching.misfits(self.document, writer.document, others.get)
 
-    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is only one format
+    def formatted(self, format_: str) -> str:  # noqa: ARG002 - there is only one format
         return self.text
 
 
@@ -135,8 +135,8 @@ class ProtobufSchema:
     def misfits(self, writer: "ProtobufSchema") -> list[str]:
         return proto_matching.misfits(self.file, writer.file)
 
-    def formatted(self, wanted: str) -> str:
-        if wanted != SERIALIZED:
+    def formatted(self, format_: str) -> str:
+        if format_ != SERIALIZED:
             return self.text
         return base64.b64encode(proto_bytes.write(self.file, "default", self._imported)).decode()
 
@@ -181,13 +181,13 @@ def read(schema: Schema, referenced: Mapping[str, Schema]) -> Parsed:
 
 def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
     """Return all schemas to which a schema refers, by name, innermost first."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
 
     def walk(one: Schema, under_way: tuple[str, ...]) -> None:
         for each in one.references:
             if each.name in under_way:
                 raise invalid(f"reference {each.name!r} is circular")
-            if each.name in found:
+            if each.name in schemas:
                 continue
             try:
                 other = find(each)
@@ -197,11 +197,11 @@ def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
             if other.type != schema.type:
                 raise invalid(f"reference {each.name!r} is of type {other.type}")
             walk(other, (*under_way, each.name))
-            found[each.name] = other
-            if len(found) > REFERENCES_MAX:
+            schemas[each.name] = other
+            if len(schemas) > REFERENCES_MAX:
                 raise invalid(f"more than {REFERENCES_MAX} references")
-            if sum(len(other.text) for other in found.values()) > REFERENCED_CHARACTERS_MAX:
+            if sum(len(other.text) for other in schemas.values()) > REFERENCED_CHARACTERS_MAX:
                 raise invalid(f"references of more than {REFERENCED_CHARACTERS_MAX} characters together")
 
     walk(schema, ())
-    return found
+    return schemas

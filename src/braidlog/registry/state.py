@@ -141,11 +141,11 @@ class State:
             if before is not None:
                 self._forget(before)
             return
-        told = _schema_values.decode(value)
-        schema = Schema(told.text, told.type, tuple(told.references))
-        if before is not None and before.id != told.id:
+        record = _schema_values.decode(value)
+        schema = Schema(record.text, record.type, tuple(record.references))
+        if before is not None and before.id != record.id:
             self._forget(before)
-        self._put(Version(told.subject, told.version, told.id, schema, told.deleted))
+        self._put(Version(record.subject, record.version, record.id, schema, record.deleted))
 
     def _put(self, each: Version) -> None:
         self.subjects.setdefault(each.subject, {})[each.version] = each
@@ -166,8 +166,8 @@ class State:
 
     def versions(self, subject: str, *, deleted: bool) -> list[Version]:
         """Return the versions in order; with `deleted`, also those that are soft-deleted."""
-        found = self.subjects.get(subject, {})
-        return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
+        by_number = self.subjects.get(subject, {})
+        return [by_number[number] for number in sorted(by_number) if deleted or not by_number[number].deleted]
 
     def every(self, *, deleted: bool) -> Iterator[Version]:
         for subject in sorted(self.subjects):
@@ -179,17 +179,17 @@ class State:
     def cut(self, subject: str) -> list[Entry]:
         """Return the entries for a reader of the subject's values: its versions, including deleted ones, and all
         references."""
-        found: dict[tuple[str, int], Version] = {}
+        needed: dict[tuple[str, int], Version] = {}
         waiting = self.versions(subject, deleted=True)
         while waiting:
             each = waiting.pop()
-            if (each.subject, each.version) not in found:
-                found[each.subject, each.version] = each
+            if (each.subject, each.version) not in needed:
+                needed[each.subject, each.version] = each
                 for reference in each.schema.references:
                     versions = self.versions(reference.subject, deleted=True)
                     newest = reference.version == -1
                     waiting += versions[-1:] if newest else [v for v in versions if v.version == reference.version]
-        return [schema_entry(found[place]) for place in sorted(found)]
+        return [schema_entry(needed[place]) for place in sorted(needed)]
 
     def id_of(self, schema: Schema) -> int | None:
         return self._ids.get(schema)
@@ -222,22 +222,22 @@ class State:
 
     def _reading(self, schema: Schema, format_: str = "") -> list[str]:
         """Parse a schema as `Reading` does; cache the result if there is room."""
-        found = self._readings.get((schema, format_))
-        if found is None:
+        reading_known = self._readings.get((schema, format_))
+        if reading_known is None:
             check_text(schema)
             reading = Reading(Whole(schema, referenced(schema, self.find)), format_)
-            found = here(reading) if reading.schema.is_small else self._compute(reading)
-            if found[0] == schema.text:
-                found[0] = schema.text
+            reading_known = here(reading) if reading.schema.is_small else self._compute(reading)
+            if reading_known[0] == schema.text:
+                reading_known[0] = schema.text
             # A registered text is in memory anyway, but a subject may have any number of large versions.
-            texts = {found[0], schema.text} - {schema.text if schema in self._ids else ""}
+            texts = {reading_known[0], schema.text} - {schema.text if schema in self._ids else ""}
             characters = READING_CHARACTERS + sum(map(len, texts))
             self._read_characters += characters
             if self._read_characters > READ_CHARACTERS_MAX:
                 self._readings.clear()
                 self._read_characters = characters
-            self._readings[schema, format_] = found
-        return found
+            self._readings[schema, format_] = reading_known
+        return reading_known
 
     def misfits(self, new: Schema, earlier: Sequence[Version], level: Level) -> list[str]:
         """Return the incompatibilities of a schema with those earlier versions that the level names."""
@@ -250,8 +250,8 @@ class State:
         return self._compute(Comparison(new_one, others, level))
 
     def level(self, subject: str | None) -> Level:
-        found = self.levels.get(subject) or self.levels.get(None, "")
-        return Level(found) if found in Level.__members__ else Level.BACKWARD
+        level = self.levels.get(subject) or self.levels.get(None, "")
+        return Level(level) if level in Level.__members__ else Level.BACKWARD
 
     def mode(self, subject: str | None) -> str:
         return self.modes.get(subject) or self.modes.get(None) or "READWRITE"

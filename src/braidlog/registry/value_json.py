@@ -79,10 +79,10 @@ def _avro_reader(schema: AvroSchema) -> Read:
 
     def read(payload: bytes) -> Any:  # noqa: ANN401 - JSON
         errors: list[str | None] = [None]
-        found = avro_values.decoded([payload], theirs, None, errors)
+        decoded = avro_values.decoded([payload], theirs, None, errors)
         if errors[0] is not None:
             raise ValueError(errors[0])
-        return _shown(found[0])
+        return _shown(decoded[0])
 
     return read
 
@@ -117,11 +117,11 @@ def _proto_reader(schema: ProtobufSchema, references: dict[str, Schema]) -> Read
             known[indexes] = MessageType(schema, references, name)
         message = known[indexes]
         errors: list[str | None] = [None]
-        found = message.parsed([payload[at:]], errors)
+        parsed = message.parsed([payload[at:]], errors)
         if errors[0] is not None:
             raise ValueError(errors[0])
         return json_format.MessageToDict(
-            found[0],
+            parsed[0],
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
             descriptor_pool=message.pool,

@@ -54,8 +54,8 @@ def check(text: str, name: str = "job.py") -> list[Finding]:
     """Return the findings of a job, in line order. `SyntaxError` if it is not valid Python."""
     tree = ast.parse(text, name)
     of_kafka = dict(_kafka_calls(tree))
-    found = [finding for node in ast.walk(tree) for finding in _of_node(node, of_kafka.get(node))]
-    return sorted(set(found), key=lambda each: (each.line, each.what))
+    findings = [finding for node in ast.walk(tree) for finding in _of_node(node, of_kafka.get(node))]
+    return sorted(set(findings), key=lambda each: (each.line, each.what))
 
 
 def _kafka_calls(tree: ast.AST) -> Iterator[tuple[ast.AST, FormatOptions]]:

@@ -102,8 +102,8 @@ def again(table: Table) -> Table:
 
 
 def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
-    found = {name.removeprefix(OFFSET): at for name, at in properties.items() if name.startswith(OFFSET)}
-    return {int(number): int(at) for number, at in found.items()}
+    offsets = {name.removeprefix(OFFSET): at for name, at in properties.items() if name.startswith(OFFSET)}
+    return {int(number): int(at) for number, at in offsets.items()}
 
 
 def undecoded_of(properties: Mapping[str, str]) -> int:
@@ -111,8 +111,8 @@ def undecoded_of(properties: Mapping[str, str]) -> int:
 
 
 def columns_of(table: Table) -> pa.Schema:
-    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([pa.field(each.name, evolution.written(each.type)) for each in found])
+    columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([pa.field(each.name, evolution.written(each.type)) for each in columns])
 
 
 def takes(table: Table, columns: pa.Schema) -> bool:
@@ -150,8 +150,8 @@ def sweep(table: Table, now_ms: int) -> bool:
     done, files = offsets_of(table.properties), table.io
     assert isinstance(files, TableIO)
     folder, metadata = data_folder(table), f"{table.location()}/metadata"
-    ours = [found for name in files.names(folder) if (found := _NAME.fullmatch(name))]
-    left = {found[0]: folder for found in ours if int(found[3]) <= done.get(int(found[1]), 0)}
+    ours = [match for name in files.names(folder) if (match := _NAME.fullmatch(name))]
+    left = {match[0]: folder for match in ours if int(match[3]) <= done.get(int(match[1]), 0)}
     is_all = len(left) == len(ours)
     # Metadata files have no offsets in their names: a young one may belong to a commit in progress.
     oldest_ms = now_ms - KEPT_SNAPSHOTS_MS

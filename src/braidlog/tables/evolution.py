@@ -40,7 +40,9 @@ def storable(kind: pa.DataType) -> pa.DataType | None:
     if kind == pa.duration("us"):
         return pa.int64()
     if pa.types.is_struct(kind):
-        fields = [pa.field(each.name, found) for each in _distinct(kind) if (found := storable(each.type)) is not None]
+        fields = [
+            pa.field(each.name, stored) for each in _distinct(kind) if (stored := storable(each.type)) is not None
+        ]
         return pa.struct(fields) if fields else None
     if pa.types.is_list(kind):
         item = storable(kind.value_type)
@@ -108,11 +110,11 @@ def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
         return values
     if pa.types.is_struct(own) and pa.types.is_struct(column):
         fields = dict(zip((each.name for each in own), values.flatten(), strict=True))
-        found = [
+        children = [
             fitted(fields[each.name], each.type) if each.name in fields else pa.nulls(len(values), each.type)
             for each in column
         ]
-        return pa.StructArray.from_arrays(found, fields=list(column), mask=values.is_null())
+        return pa.StructArray.from_arrays(children, fields=list(column), mask=values.is_null())
     if pa.types.is_list(own) and pa.types.is_list(column):
         return pa.ListArray.from_arrays(_offsets(values), fitted(values.values, column.value_type), column)
     if pa.types.is_map(own) and pa.types.is_map(column) and own.key_type == column.key_type:

@@ -39,14 +39,14 @@ Row = dict[str, Any]
 
 def objects(values: Iterable[bytes | None]) -> list[Row | None]:
     """Parse each value as a JSON object; None if it is not one."""
-    found: list[Row | None] = []
+    parsed: list[Row | None] = []
     for value in values:
         try:
             row = None if value is None else _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             row = None
-        found.append(row if isinstance(row, dict) else None)
-    return found
+        parsed.append(row if isinstance(row, dict) else None)
+    return parsed
 
 
 def column_of(field: str) -> str:
@@ -100,10 +100,10 @@ def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Arra
         return None
     kinds = bytes(_KINDS[each] for each in schema.types)
     try:
-        found = json_objects.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
-        if found is None:
+        parts = json_objects.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
+        if parts is None:
             return None
-        filled, has_more_than_ascii = found
+        filled, has_more_than_ascii = parts
         if has_more_than_ascii:
             values.cast(pa.string())  # raises if it is not UTF-8
     except (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -129,7 +129,7 @@ def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.
     data = lines.buffers()[2]
     target = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
     try:
-        found = pj.read_json(
+        parsed = pj.read_json(
             pa.BufferReader(data),
             pj.ReadOptions(use_threads=False, block_size=data.size + 1),
             pj.ParseOptions(target, unexpected_field_behavior="error"),
@@ -137,10 +137,10 @@ def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.
         values.cast(pa.string())  # the parser accepts invalid UTF-8
     except pa.ArrowException:
         return None
-    if found.num_rows != len(values):
+    if parsed.num_rows != len(values):
         return None
-    arrays = found["v"].combine_chunks().flatten()
-    if found["v"].null_count != values.null_count:
+    arrays = parsed["v"].combine_chunks().flatten()
+    if parsed["v"].null_count != values.null_count:
         return None  # a JSON null is not an object
     # Arrow accepts NaN, which JSON does not have, and numbers beyond the range of a double.
     doubles = [each for each in arrays if each.type == pa.float64()]

@@ -74,10 +74,10 @@ def _rows(
 
 
 def _columns(piece: pa.RecordBatch, partition: int, *, append_time: bool) -> pa.RecordBatch:
-    found = dict(zip(COLUMN_NAMES, piece.columns, strict=True))
-    found["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), piece.num_rows)
-    found["timestamp_type"] = pa.repeat(pa.scalar(int(append_time), pa.int32()), piece.num_rows)
-    return pa.RecordBatch.from_arrays([found[name] for name in SCHEMA.names], schema=SCHEMA)
+    columns = dict(zip(COLUMN_NAMES, piece.columns, strict=True))
+    columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), piece.num_rows)
+    columns["timestamp_type"] = pa.repeat(pa.scalar(int(append_time), pa.int32()), piece.num_rows)
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _open_one(disk: Disk, source: Source) -> File:
@@ -95,5 +95,5 @@ def _open_one(disk: Disk, source: Source) -> File:
 
 def _batches(files: list[File], sources: list[Source]) -> Iterator[tuple[bytes, int, BatchHeader]]:
     for file, source in zip(files, sources, strict=True):
-        for found in walk(file, DATA_START, source.end, source.base_offset):
-            yield found.window, found.at, found.header
+        for batch in walk(file, DATA_START, source.end, source.base_offset):
+            yield batch.window, batch.at, batch.header

@@ -77,46 +77,46 @@ class TypedColumns:
             raise ColumnTypeError(f"message {source.name!r}; columns are those of {self._message!r}")
         from_columns = _by_column(source.types)
         names = [each for each in self._own.names if each in from_columns]
-        wanted = pa.struct([pa.field(from_columns[each], source.types[from_columns[each]]) for each in names])
-        decode = source.decoder(wanted)
+        target = pa.struct([pa.field(from_columns[each], source.types[from_columns[each]]) for each in names])
+        decode = source.decoder(target)
 
         def read(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
-            found, errors = decode(payloads)
+            column, errors = decode(payloads)
             if names:
-                found = pa.StructArray.from_arrays(found.flatten(), names, mask=found.is_null())
-            return fitted(found, self._row), errors
+                column = pa.StructArray.from_arrays(column.flatten(), names, mask=column.is_null())
+            return fitted(column, self._row), errors
 
         return read
 
     def _source(self, schema: Schema, head: bytes = b"") -> "_Source":
         if schema.type != self._format:
             raise ColumnTypeError(f"of type {schema.type}")
-        found = (_avro if self._format == AVRO else _protobuf)(schema, referenced(schema, self._state.find), head)
-        if not found.types:
+        source = (_avro if self._format == AVRO else _protobuf)(schema, referenced(schema, self._state.find), head)
+        if not source.types:
             raise ColumnTypeError("not a record with a field that can be a column")
-        return found
+        return source
 
 
 def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
     """Return a table's columns, grown by a schema, and the columns that it adds."""
-    found = {each.name: each for each in columns}
-    taken = {name.lower() for name in found}
+    grown_fields = {each.name: each for each in columns}
+    taken = {name.lower() for name in grown_fields}
     for column, field in _by_column(newest).items():
         kind = newest[field]
-        if column in found and column not in SCHEMA.names:
-            found[column] = found[column].with_type(grown(found[column].type, kind))
-        elif column.lower() not in taken and fields.is_name(column) and len(found) < fields.FIELDS_MAX:
+        if column in grown_fields and column not in SCHEMA.names:
+            grown_fields[column] = grown_fields[column].with_type(grown(grown_fields[column].type, kind))
+        elif column.lower() not in taken and fields.is_name(column) and len(grown_fields) < fields.FIELDS_MAX:
             taken.add(column.lower())
-            found[column] = pa.field(column, kind)
-    return list(found.values())
+            grown_fields[column] = pa.field(column, kind)
+    return list(grown_fields.values())
 
 
 def _by_column(types: Types) -> dict[str, str]:
     """Return each column's field: the first if there are two."""
-    found: dict[str, str] = {}
+    by_column: dict[str, str] = {}
     for field in types:
-        found.setdefault(fields.column_of(field), field)
-    return found
+        by_column.setdefault(fields.column_of(field), field)
+    return by_column
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------

@@ -57,14 +57,14 @@ class JsonColumns:
         for rows in slices(batches):
             values = rows.column("value")
             own = pa.schema([*known, *map(pa.field, new.keys(), new.values())])
-            found = fields.parse(values, own)
-            if found is None:
+            columns = fields.parse(values, own)
+            if columns is None:
                 objects = fields.objects(values.to_pylist())
                 undecoded += objects.count(None) - values.null_count
                 fields.note_new(self.columns, new, objects)
                 own = pa.schema([*known, *map(pa.field, new.keys(), new.values())])
-                found = fields.columns(objects, own)
-            done.append(with_columns(rows, own, found))
+                columns = fields.columns(objects, own)
+            done.append(with_columns(rows, own, columns))
         self.columns = pa.schema([*self.columns, *map(pa.field, new.keys(), new.values())])
         # A column added by a later slice is null in earlier ones; a column that became a double is a double in all.
         return Rows(pa.concat_tables(done, promote_options="permissive"), undecoded)
@@ -83,5 +83,5 @@ def slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             most *= 10
 
 
-def with_columns(rows: pa.RecordBatch, own: pa.Schema, found: list[pa.Array]) -> pa.Table:
-    return pa.Table.from_arrays([*rows.columns, *found], schema=pa.schema([*SCHEMA, *own]))
+def with_columns(rows: pa.RecordBatch, own: pa.Schema, columns: list[pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays([*rows.columns, *columns], schema=pa.schema([*SCHEMA, *own]))

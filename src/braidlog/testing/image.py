@@ -167,10 +167,10 @@ class FolderImage:
     def nodes(self) -> "dict[Node, str]":
         """Return every node that exists, or could exist after a crash, with one of its names, preferably a live
         one."""
-        found = {node: name for name, node in self.base.items()}
-        found.update((change.node, change.name) for change in self.pending if not isinstance(change, Unlink))
-        found.update((node, name) for name, node in self.entries.items())
-        return found
+        nodes = {node: name for name, node in self.base.items()}
+        nodes.update((change.node, change.name) for change in self.pending if not isinstance(change, Unlink))
+        nodes.update((node, name) for name, node in self.entries.items())
+        return nodes
 
 
 Node: TypeAlias = FileImage | FolderImage
@@ -179,17 +179,17 @@ Entries: TypeAlias = dict[str, Node]
 
 def list_tree(root: FolderImage) -> list[tuple[str, Node]]:
     """Return every live path below `root` with its node, sorted by path."""
-    found: list[tuple[str, Node]] = []
+    paths: list[tuple[str, Node]] = []
     waiting = [("", root)]
     while waiting:
         folder_path, folder = waiting.pop()
         for name, node in folder.entries.items():
             path = f"{folder_path}/{name}"
-            found.append((path, node))
+            paths.append((path, node))
             if isinstance(node, FolderImage):
                 waiting.append((path, node))
-    found.sort(key=lambda item: item[0])
-    return found
+    paths.sort(key=lambda item: item[0])
+    return paths
 
 
 def fingerprint(root: FolderImage) -> int:

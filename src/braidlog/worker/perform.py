@@ -95,7 +95,7 @@ def _compare(payload: Buffer) -> Answer:
     from braidlog.registry import compatibility, errors  # noqa: PLC0415 - other workers compare no schemas
 
     try:
-        found = compatibility.here(msgspec.msgpack.decode(payload, type=compatibility.Task))
+        answer = compatibility.here(msgspec.msgpack.decode(payload, type=compatibility.Task))
     except errors.RegistryError as error:
         raise BrokerError(Reason.INVALID_SETTING, str(error)) from error
-    return Answer(0, msgspec.msgpack.encode(found))
+    return Answer(0, msgspec.msgpack.encode(answer))

@@ -55,8 +55,8 @@ class BufferedWire(ConnectionWire):
 
     def buffer(self) -> memoryview | None:
         """Return the buffer for the next bytes; None: use any buffer, then call `receive`."""
-        found: memoryview | None = self._connection.receive_buffer()
-        return found
+        buffer: memoryview | None = self._connection.receive_buffer()
+        return buffer
 
     def filled(self, size: int) -> None:
         """Report the number of bytes read into the buffer."""

@@ -53,8 +53,8 @@ class Admin:
         """Create a topic; `RefusedError(TOPIC_EXISTS)` if it exists, see `ensure_topic`. Settings have the dialect's
         names."""
         if settings:
-            wanted = dict(settings)
-            await self._change(lambda: self._driver.create_topic_with(topic, partitions, wanted), Refusal.TOPIC_EXISTS)
+            changes = dict(settings)
+            await self._change(lambda: self._driver.create_topic_with(topic, partitions, changes), Refusal.TOPIC_EXISTS)
         else:
             await self._change(lambda: self._driver.create_topic(topic, partitions), Refusal.TOPIC_EXISTS)
 
@@ -245,8 +245,8 @@ class Admin:
             raise UnsupportedError(
                 f"{self._driver.name} accepts commits of group members only; a group cannot be reset from outside"
             )
-        wanted = dict(offsets)
-        await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
+        positions = dict(offsets)
+        await self._ask(lambda: self._driver.commit(group, topic, positions, None))
 
     async def lag(self, group: str, topic: str) -> list[PartitionLag]:
         """Return the lag of a group in each partition of a topic."""

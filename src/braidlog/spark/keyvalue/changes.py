@@ -160,5 +160,5 @@ def _taken(kept: list[pa.RecordBatch], last: dict[bytes, tuple[int, int]]) -> pa
     starts = np.cumsum([0, *(batch.num_rows for batch in kept)])
     places = np.sort(np.array([starts[batch] + at for batch, at in last.values()], np.int64))
     table = pa.Table.from_batches(kept).take(pa.array(places)).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else kept[0].slice(0, 0)
+    batches = table.to_batches()
+    return batches[0] if batches else kept[0].slice(0, 0)

@@ -185,7 +185,7 @@ class Table(ABC):
         """Return the edition of the loaded table's rows."""
 
     @abstractmethod
-    def _put_aside(self, table: Loaded, wanted: Edition) -> None:
+    def _put_aside(self, table: Loaded, edition: Edition) -> None:
         """In one commit remove all rows and set this edition; raises `conflict` as `_add_files` does."""
 
     @abstractmethod

@@ -224,8 +224,8 @@ class DeltaLakeTable(Table):
     def _edition_of(self, table: DeltaTable) -> Edition | None:
         return parse_edition(table.metadata().configuration.get(editions.PROPERTY))
 
-    def _put_aside(self, table: DeltaTable, wanted: Edition) -> None:
-        self._put(table.schema(), table.metadata().partition_columns, wanted)
+    def _put_aside(self, table: DeltaTable, edition: Edition) -> None:
+        self._put(table.schema(), table.metadata().partition_columns, edition)
 
     def forget_earlier(self) -> None:
         """Do nothing: earlier editions are older versions of the same table, which `vacuum` removes."""

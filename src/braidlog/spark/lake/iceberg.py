@@ -243,10 +243,10 @@ class IcebergTable(contract.Table):
     def _edition_of(self, table: Table) -> Edition | None:
         return parse_edition(table.properties.get(editions.PROPERTY))
 
-    def _put_aside(self, table: Table, wanted: Edition) -> None:
+    def _put_aside(self, table: Table, edition: Edition) -> None:
         """Rename the table: its files stay in place until `forget_earlier`."""
         del table
-        self._catalog().rename_table(self.name, f"{self.name}{_BEFORE}{wanted.number}")
+        self._catalog().rename_table(self.name, f"{self.name}{_BEFORE}{edition.number}")
 
     def forget_earlier(self) -> None:
         if self.edition is None:

@@ -227,7 +227,7 @@ class _Update(threading.Thread):
                 storage=self._storage,
             ):
                 event = result.get("pipeline_event_result")
-                if event is not None and (found := _FAILED.search(event.event.message)):
-                    self.failed = found["flow"]
+                if event is not None and (failed := _FAILED.search(event.event.message)):
+                    self.failed = failed["flow"]
         except Exception as error:  # noqa: BLE001 - raised again by the waiting thread
             self.error = error

@@ -94,8 +94,8 @@ def _reported(
 ) -> Reporter:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
     recorder = ProgressRecorder(Ledger(project.storage), generation, show)
-    found = partial(places, project)
-    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=found)
+    locations = partial(places, project)
+    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=locations)
 
 
 def run(

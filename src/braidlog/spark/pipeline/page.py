@@ -88,16 +88,16 @@ def number(value: float | None) -> str:
 
 def _plots(dialect: Dialect, count: int) -> tuple[Plot, Plot]:
     at = {each.number: each for each in dialect.bins}
-    found = [at.get(place) for place in range(count)]
+    points = [at.get(place) for place in range(count)]
     return (
-        plot("requests per second", "/s", count, {"requests": [each.per_second if each else 0.0 for each in found]}),
+        plot("requests per second", "/s", count, {"requests": [each.per_second if each else 0.0 for each in points]}),
         plot(
             "milliseconds to the answer",
             "ms",
             count,
             {
-                "p50": [each.p50_ms if each else None for each in found],
-                "p99": [each.p99_ms if each else None for each in found],
+                "p50": [each.p50_ms if each else None for each in points],
+                "p99": [each.p99_ms if each else None for each in points],
             },
         ),
     )

@@ -74,12 +74,12 @@ def _written(progress: dict[str, Any]) -> int | None:
 
 def lag(progress: dict[str, Any]) -> int | None:
     """Return the number of records in the sources that the batch has not read."""
-    found = 0
+    total = 0
     for source in progress.get("sources") or []:
         end, latest = source.get("endOffset"), source.get("latestOffset")
         if not isinstance(end, dict) or not isinstance(latest, dict):
             return None
         for topic, partitions in latest.items():
             for number, offset in partitions.items():
-                found += max(int(offset) - int(end.get(topic, {}).get(number, 0)), 0)
-    return found
+                total += max(int(offset) - int(end.get(topic, {}).get(number, 0)), 0)
+    return total

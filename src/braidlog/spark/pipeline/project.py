@@ -57,10 +57,10 @@ class Project(msgspec.Struct, frozen=True):
 
     def table_names(self) -> list[str]:
         """Return the tables of a pipeline of kind `events`, as far as its settings show them."""
-        found = ["bronze", "silver"]
-        found += ["gaps"] if self.silver.versions else []
-        found += ["windows"] if self.pipeline.gold.windows else []
-        return found + [own.table for own in self.pipeline.stages if own.table]
+        names = ["bronze", "silver"]
+        names += ["gaps"] if self.silver.versions else []
+        names += ["windows"] if self.pipeline.gold.windows else []
+        return names + [own.table for own in self.pipeline.stages if own.table]
 
     def place(self, table: str) -> str:
         """Return the location of a table for readers: a folder, a URI, or its name in the catalog."""
@@ -90,8 +90,8 @@ class Project(msgspec.Struct, frozen=True):
     def checkpoint(self, stage: str, generation: int) -> Path:
         if self.is_declarative:
             # Spark increments this number when a pipeline is fully refreshed.
-            found = [path for path in self.flow(stage).glob("*/*") if path.name.isdigit()]
-            return max(found, key=lambda path: int(path.name), default=self.flow(stage))
+            runs = [path for path in self.flow(stage).glob("*/*") if path.name.isdigit()]
+            return max(runs, key=lambda path: int(path.name), default=self.flow(stage))
         return self.storage / "checkpoints" / f"{stage}-{generation}"
 
     @property

@@ -62,10 +62,10 @@ def _value_type(query: Query) -> str:
     return _VALUE_TYPES[query.value_format] if reading is None else ddl(value_column(reading))
 
 
-def value_column(reading: Reading, wanted: pa.DataType | None = None) -> pa.DataType:
+def value_column(reading: Reading, target: pa.DataType | None = None) -> pa.DataType:
     """Return the type of the column `value`, or of the selected part of it."""
     try:
-        return reader(reading).column_type(wanted)
+        return reader(reading).column_type(target)
     except ColumnTypeError as error:
         raise ColumnError(f"{reading.name}: {error}; .schema('value STRUCT<…>') selects some of the fields") from None
 

@@ -56,7 +56,7 @@ class Log(Protocol):
 
     def latest(self, places: Iterable[Place]) -> Offsets: ...
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
         """Return each place's first offset at or after a time in ms."""
         ...
 
@@ -101,11 +101,11 @@ class ServerLog:
             return {}
         return self._learn(names, self._connection.ask(lambda: self._reader.topics(names)))
 
-    def _learn(self, asked: list[str] | None, told: dict[str, tuple[int, bytes]]) -> dict[str, int]:
+    def _learn(self, asked: list[str] | None, described: dict[str, tuple[int, bytes]]) -> dict[str, int]:
         kept = {} if asked is None else {name: each for name, each in self._told.items() if name not in asked}
-        self._told = kept | told
-        self.identities |= {name: known for name, (_, topic_id) in told.items() if (known := identity(topic_id))}
-        return _counts(told)
+        self._told = kept | described
+        self.identities |= {name: known for name, (_, topic_id) in described.items() if (known := identity(topic_id))}
+        return _counts(described)
 
     def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
         """Request topics and, concurrently, the offsets of the known topics, which rarely change. The offsets are
@@ -132,21 +132,21 @@ class ServerLog:
         offsets = self._connection.ask(lambda: self._reader.offsets(timestamps)) if timestamps else {}
         return {place: offset or 0 for place, offset in offsets.items()}
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        return self._connection.ask(lambda: self._reader.offsets(wanted)) if wanted else {}
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
+        return self._connection.ask(lambda: self._reader.offsets(timestamps)) if timestamps else {}
 
     def bytes_each(self, place: Place, start: int, end: int) -> float:
         """Estimate from the batches at the start and in the middle of the range."""
         sizes, rows = 0, 0
         for at in {start, (start + end) // 2}:
             try:
-                found = self._connection.ask(
+                chunk = self._connection.ask(
                     lambda at=at: self._reader.fetch(place, at, bytes_max=_SAMPLE_BYTES, wait_ms=0)  # type: ignore[misc]
                 )
             except ClientError:
                 continue  # the size is a hint: reading the range will report the error
-            sizes += len(found.data)
-            rows += max(found.next_offset - at, 0)
+            sizes += len(chunk.data)
+            rows += max(chunk.next_offset - at, 0)
         return sizes / rows if rows else 0.0
 
     def count(self, ranges: Sequence[Range]) -> int | None:
@@ -154,14 +154,17 @@ class ServerLog:
         records = 0
         while left:
             try:
-                found = self._connection.ask(lambda left=left: self._reader.count(left))  # type: ignore[misc]
+                counted = self._connection.ask(lambda left=left: self._reader.count(left))  # type: ignore[misc]
             except ClientError:
                 return None  # another or an older server; if a range was deleted, reading it reports that
-            records += sum(number for number, _ in found.values())
-            began, left = left, {place: (at, left[place][1]) for place, (_, at) in found.items() if at < left[place][1]}
+            records += sum(number for number, _ in counted.values())
+            began, left = (
+                left,
+                {place: (at, left[place][1]) for place, (_, at) in counted.items() if at < left[place][1]},
+            )
             if any(at == began[place][0] for place, (at, _) in left.items()):
                 return None
-            if left and sum(at - began[place][0] for place, (_, at) in found.items()) < _QUESTION_OFFSETS_MIN:
+            if left and sum(at - began[place][0] for place, (_, at) in counted.items()) < _QUESTION_OFFSETS_MIN:
                 return None
         return records
 
@@ -219,13 +222,13 @@ class FolderLog:
         for _ in range(_LOOKS_MAX):
             before = _segments(folder)
             try:
-                found = self._folder.open_partition(*place)
+                opened = self._folder.open_partition(*place)
             except StorageFault:
                 if _segments(folder) == before:
                     raise
                 continue
             if _segments(folder) == before:
-                return found
+                return opened
         raise StorageFault(f"its files changed {_LOOKS_MAX} times while they were being read", folder)
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
@@ -241,8 +244,8 @@ class FolderLog:
             end = min(end, _durable_end(partition))
         return partition.stable_below(end) if self._committed_only else end
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        return {place: self._at_time(place, time_ms) for place, time_ms in wanted.items()}
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
+        return {place: self._at_time(place, time_ms) for place, time_ms in timestamps.items()}
 
     def _at_time(self, place: Place, time_ms: int) -> int | None:
         partition, end = self.partition(place), self.readable_end(place)
@@ -264,14 +267,14 @@ class FolderLog:
             at = each.start
             while at < each.end:
                 try:
-                    found = self.partition(each.place).count(
+                    counted = self.partition(each.place).count(
                         at, each.end, committed_only=self._committed_only, batches_max=_COUNTED_AT_ONCE
                     )
                 except (StorageFault, BrokerError):
                     return None
-                if found.next_offset == at:
+                if counted.next_offset == at:
                     return None
-                records, at = records + found.records, found.next_offset
+                records, at = records + counted.records, counted.next_offset
         return records
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:  # noqa: ARG002 - a port's signature
@@ -288,17 +291,19 @@ class FolderLog:
         self._open.clear()
 
 
-def _counts(told: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
-    return {name: partitions for name, (partitions, _) in told.items()}
+def _counts(topics: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
+    return {name: partitions for name, (partitions, _) in topics.items()}
 
 
 def _signature(folder: str) -> object:
     """Return names, sizes and times of files: records and the durable mark are written in place."""
     fresh_ns = SystemClock().now_ms() * 1_000_000 - _TICK_NS
     with contextlib.suppress(FileNotFoundError):
-        found = sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
-        if all(modified_ns < fresh_ns for _, _, modified_ns in found):
-            return found
+        entries = sorted(
+            (each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir()
+        )
+        if all(modified_ns < fresh_ns for _, _, modified_ns in entries):
+            return entries
     return object()  # a file was removed during the call, or the next change may have the same time
 
 

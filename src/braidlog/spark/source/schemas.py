@@ -103,8 +103,8 @@ class AvroReader:
         self._columns = _avro_columns()
         self._root = AvroSchema(reading.schema.text, reading.references).root
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        return self._columns.column_type(self._root, wanted)
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
+        return self._columns.column_type(self._root, target)
 
     def own(self, kind: pa.DataType) -> Decode:
         """Decode values that were written with this schema."""
@@ -125,8 +125,8 @@ class ProtobufReader:
         schema = ProtobufSchema(reading.schema.text, reading.references)
         self._message = columns.MessageColumns(schema, reading.references, reading.message)
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        return self._message.column_type(wanted)
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
+        return self._message.column_type(target)
 
     def own(self, kind: pa.DataType) -> Decode:
         decode: Decode = self._message.decoder(kind)
@@ -147,10 +147,10 @@ class JsonReader:
         self._document = JsonSchema(reading.schema.text, reading.references).document
         self._references = {name: msgspec.json.decode(each.text) for name, each in reading.references.items()}
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
         from braidlog.registry.json_columns import column_type  # noqa: PLC0415 - beside those of the others
 
-        return column_type(self._document, self._references, wanted)
+        return column_type(self._document, self._references, target)
 
 
 def _avro_columns() -> Any:  # noqa: ANN401 - a module

@@ -37,7 +37,7 @@ class _Object(msgspec.Struct):
 _objects = msgspec.json.Decoder(_Object)
 
 
-def decoder_of(query: Query, wanted: pa.DataType | None, reading: Reading | None = None) -> Decode | None:
+def decoder_of(query: Query, target: pa.DataType | None, reading: Reading | None = None) -> Decode | None:
     """Return the decoder of a query; None if its values stay binary. `wanted`: the type of column `value`."""
     if query.value_format == "binary":
         return None
@@ -45,10 +45,10 @@ def decoder_of(query: Query, wanted: pa.DataType | None, reading: Reading | None
     if query.value_format == "string":
         parse = _texts
     elif query.value_format == "json":
-        parse = _json(query, wanted, reading)
+        parse = _json(query, target, reading)
     else:
         assert reading is not None, "the schema is resolved before values are read"
-        parse = parser(reading, reader(reading).column_type() if wanted is None else wanted)
+        parse = parser(reading, reader(reading).column_type() if target is None else target)
 
     def decode(values: pa.Array, offsets: pa.Array, span: Range) -> dict[str, pa.Array]:
         made, errors = parse(values)
@@ -91,9 +91,9 @@ def _texts_one_by_one(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _json(query: Query, wanted: pa.DataType | None, reading: Reading | None) -> Parse:
+def _json(query: Query, target: pa.DataType | None, reading: Reading | None) -> Parse:
     # A query for `_error` alone checks the syntax: its columns do not include the types.
-    kind = pa.struct([]) if wanted is None else wanted
+    kind = pa.struct([]) if target is None else target
     _refuse_unreadable(kind)
 
     def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:

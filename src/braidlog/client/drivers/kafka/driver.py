@@ -109,9 +109,9 @@ class KafkaDriver(
     async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         timeout_ms = self._timeout_ms
         configs = [m.ConfigValue(name, value) for name, value in settings.items()]
-        wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
+        new_topic = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
         answer: m.CreateTopicsResponse = await self.ask_controller(
-            m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms
+            m.CreateTopicsRequest([new_topic], timeout_ms), timeout_ms
         )
         for each in answer.topics:
             self.check_code(each.error_code, each.error_message)
@@ -135,14 +135,16 @@ class KafkaDriver(
 
     async def _is_there(self, topic: str) -> bool | None:
         """Return whether the topic exists; None during a change, when some partition has no leader."""
-        found = only((await self.metadata([topic])).topics, "Metadata")
-        if found.error_code:
-            return False if found.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
-        return True if found.partitions and not any(each.error_code for each in found.partitions) else None
+        described = only((await self.metadata([topic])).topics, "Metadata")
+        if described.error_code:
+            return False if described.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
+        return True if described.partitions and not any(each.error_code for each in described.partitions) else None
 
     async def list_topics(self) -> list[str]:
-        told = await self.metadata(None)
-        return sorted(each.name for each in told.topics if each.name and not each.is_internal and not each.error_code)
+        metadata = await self.metadata(None)
+        return sorted(
+            each.name for each in metadata.topics if each.name and not each.is_internal and not each.error_code
+        )
 
     async def partitions(self, topic: str) -> int:
         return len((await self.describe(topic)).partitions)
@@ -176,11 +178,11 @@ class KafkaDriver(
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         timeout_ms = self._timeout_ms
-        wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
-        message = m.CreatePartitionsRequest([wanted], timeout_ms)
+        growth = m.CreatePartitionsRequestTopic(topic, partitions, None)
+        message = m.CreatePartitionsRequest([growth], timeout_ms)
         answer: m.CreatePartitionsResponse = await self.ask_controller(message, timeout_ms)
-        told = only(answer.results, "CreatePartitions")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.results, "CreatePartitions")
+        self.check_code(result.error_code, result.error_message)
         await self._until(topic, there=True)
 
     async def trim(self, topic: str, partition: int, offset: int) -> int:
@@ -188,18 +190,18 @@ class KafkaDriver(
         asked = m.DeleteRecordsRequestTopic(topic, [m.DeleteRecordsRequestPartition(partition, offset)])
         message = m.DeleteRecordsRequest([asked], self._timeout_ms)
         answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
-        told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
-        self.check_code(told.error_code, place=place)
-        return told.low_watermark
+        result = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
+        self.check_code(result.error_code, place=place)
+        return result.low_watermark
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        found = await self._offset(topic, partition, max(timestamp_ms, 0))
-        return None if found == NOWHERE else found
+        offset = await self._offset(topic, partition, max(timestamp_ms, 0))
+        return None if offset == NOWHERE else offset
 
     async def _offset(self, topic: str, partition: int, timestamp: int) -> int:
         place = topic, partition
-        found = await self.list_offsets(await self.leader_of(*place), {place: timestamp})
-        return only(list(found.values()), "ListOffsets")
+        offsets = await self.list_offsets(await self.leader_of(*place), {place: timestamp})
+        return only(list(offsets.values()), "ListOffsets")
 
     async def list_offsets(self, leader: Address, timestamps: Mapping[Place, int]) -> dict[Place, int]:
         """Return the first offset at or after a time (or LATEST, EARLIEST) of partitions that a node leads; NOWHERE
@@ -264,41 +266,43 @@ class KafkaDriver(
             return _NOBODY, -1
         if (within := identity.transaction) is not None:
             return (within.producer_id, within.epoch), (identity.sequence - 1) % r.SEQUENCES
-        found = self._producers.get(identity.producer)
-        if found is None:
+        known = self._producers.get(identity.producer)
+        if known is None:
             answer: t.InitProducerIdResponse = await self.ask_checked(t.InitProducerIdRequest(None, INT_MAX))
-            found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
-        return found, (identity.sequence - 1) % r.SEQUENCES
+            known = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
+        return known, (identity.sequence - 1) % r.SEQUENCES
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched:
         """Fetch without naming the member: Kafka fences commits, not fetches."""
-        found = await self.fetch_partition(wanted)
-        data, aborted = found.records or b"", self.aborted_in(found)
+        answer = await self.fetch_partition(request)
+        data, aborted = answer.records or b"", self.aborted_in(answer)
         assert isinstance(data, bytes | bytearray | memoryview), (
             "the server sends file slices; a client never receives them"
         )
         try:
-            return r.fetched(wanted.place, wanted.offset, data, high_watermark=found.high_watermark, aborted=aborted)
+            return r.fetched(request.place, request.offset, data, high_watermark=answer.high_watermark, aborted=aborted)
         except ProtocolError as error:
             raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
 
-    async def fetch_partition(self, wanted: FetchRequest, bare: int = 0) -> d.FetchResponsePartition:
+    async def fetch_partition(self, request: FetchRequest, bare: int = 0) -> d.FetchResponsePartition:
         """Return the leader's answer for one partition."""
-        place = wanted.place
-        message = self.fetch_request({place: wanted.offset}, wanted.bytes_max, wanted.wait_ms, bare)
-        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(wanted.slot), wanted.wait_ms)
+        place = request.place
+        message = self.fetch_request({place: request.offset}, request.bytes_max, request.wait_ms, bare)
+        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(request.slot), request.wait_ms)
         self.check_code(answer.error_code, place=place)
-        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
-        about = f"{wanted.topic}/{wanted.partition} at offset {wanted.offset}"
-        self.check_code(found.error_code, about=about, place=place)
-        return found
+        part = only([part for each in answer.responses for part in each.partitions], "Fetch")
+        about = f"{request.topic}/{request.partition} at offset {request.offset}"
+        self.check_code(part.error_code, about=about, place=place)
+        return part
 
-    def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int, bare: int = 0) -> d.FetchRequest:
+    def fetch_request(
+        self, offsets: Mapping[Place, int], bytes_max: int, wait_ms: int, bare: int = 0
+    ) -> d.FetchRequest:
         """Return a request for records from these offsets on."""
         bytes_max = min(bytes_max, INT_MAX)
         topics = by_topic(
-            wanted,
-            lambda place: d.FetchRequestPartition(place[1], fetch_offset=wanted[place], partition_max_bytes=bytes_max),
+            offsets,
+            lambda place: d.FetchRequestPartition(place[1], fetch_offset=offsets[place], partition_max_bytes=bytes_max),
         )
         return d.FetchRequest(
             max_wait_ms=wait_ms,

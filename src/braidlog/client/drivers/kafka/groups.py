@@ -132,7 +132,7 @@ class GroupDriver(Router):
             topics=[g.OffsetCommitRequestTopic(topic, partitions=partitions)],
         )
         answer: g.OffsetCommitResponse = await self.ask_coordinator(group, message)
-        for each in (part for found in answer.topics for part in found.partitions):
+        for each in (part for topic_result in answer.topics for part in topic_result.partitions):
             self._check_group(each.error_code, group, message.member_id)
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:

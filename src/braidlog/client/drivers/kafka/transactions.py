@@ -116,7 +116,7 @@ class TransactionsDriver(Router):
             [t.TxnOffsetCommitRequestTopic(*each) for each in topics.items()],
         )
         answer: t.TxnOffsetCommitResponse = await self.ask_coordinator(read.group, commit)
-        for each in (part for found in answer.topics for part in found.partitions):
+        for each in (part for topic_result in answer.topics for part in topic_result.partitions):
             self.check_code(each.error_code, about=f"group {read.group!r}", group=read.group)
 
     async def commit_transaction(self, producer: TransactionalProducer) -> None:
