@@ -154,7 +154,7 @@ class _Reader:
             raise invalid(f"{full!r} is defined twice")
         made = self.names[full] = Type("record" if kind == "error" else kind, full)
         aliases = declared.get("aliases", [])
-        if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
+        if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
             raise invalid(f"aliases of {full!r} must be a list of names")
         made.aliases = tuple(each if "." in each or not own_space else f"{own_space}.{each}" for each in aliases)
         shown: dict[str, Any] = {"name": full.rpartition(".")[2]}
@@ -251,7 +251,7 @@ def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  #
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "union":
-            return any(fits(each, value, checks) for each in kind.branches)
+            return any(fits(branch, value, checks) for branch in kind.branches)
         case "array":
             assert kind.items is not None
             inner = kind.items
@@ -262,10 +262,10 @@ def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  #
             return isinstance(value, dict) and all(fits(inner, each, checks) for each in value.values())
         case "record":
             return isinstance(value, dict) and all(
-                fits(each.type, value.get(each.name, each.default), checks)
-                if each.name in value or each.has_default
+                fits(field.type, value.get(field.name, field.default), checks)
+                if field.name in value or field.has_default
                 else False
-                for each in kind.fields
+                for field in kind.fields
             )
         case "enum":
             return value in kind.symbols

@@ -77,7 +77,7 @@ def _column_type(
     inside = (*open_types, id(kind))
     match kind.kind:
         case "record":
-            fields = {each.name: each for each in kind.fields}
+            fields = {field.name: field for field in kind.fields}
             return pa.struct(
                 [
                     pa.field(
@@ -110,14 +110,14 @@ def field_types(root: Type) -> dict[str, pa.DataType]:
     fields = root.fields if root.kind == "record" else ()
     made = count()
     return types_of(
-        (each.name, partial(_column_type, each.type, None, each.name, made, (id(root),))) for each in fields
+        (field.name, partial(_column_type, field.type, None, field.name, made, (id(root),))) for field in fields
     )
 
 
 def _only_branch(kind: Type, place: str) -> Type:
-    branches = [each for each in kind.branches if each.kind != "null"]
+    branches = [branch for branch in kind.branches if branch.kind != "null"]
     if len(branches) != 1:
-        listed = ", ".join(each.name or each.kind for each in kind.branches)
+        listed = ", ".join(branch.name or branch.kind for branch in kind.branches)
         raise ColumnTypeError(
             f"{place}: a union of {listed} cannot be a column (null and one other type can); leave the field out"
         )
@@ -144,7 +144,7 @@ def _resolved(reader: Type, writer: Type, target: pa.DataType) -> Build:
     """Return a builder for values that fastavro decoded with the writer's schema; the schemas are compatible."""
     reader = _only_branch(reader, "") if reader.kind == "union" else reader
     if writer.kind == "union":
-        branches = [each for each in writer.branches if each.kind != "null"]
+        branches = [branch for branch in writer.branches if branch.kind != "null"]
         if len(branches) != 1:  # several numeric types, for example: the column's own type accepts all of them
             if reader.kind not in _SCALARS:
                 raise ColumnTypeError(f"a union of several types is not a {target}")
@@ -166,7 +166,7 @@ def _resolved(reader: Type, writer: Type, target: pa.DataType) -> Build:
         case "enum" if reader.default is not None:
             symbols, default = frozenset(reader.symbols), reader.default
             return lambda values: pa.array(
-                [each if each is None or each in symbols else default for each in values], target
+                [value if value is None or value in symbols else default for value in values], target
             )
     return plain(_scalar(reader, "")[0], as_type=target)
 

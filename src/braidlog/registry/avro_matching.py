@@ -99,7 +99,7 @@ def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
     if reader.kind == "fixed" and reader.size != writer.size:
         faults.append(_misfit("FIXED_SIZE_MISMATCH", f"expected {writer.size}, found {reader.size}", f"{place}/size"))
     if reader.kind == "enum" and reader.default is None:
-        missing = [each for each in writer.symbols if each not in reader.symbols]
+        missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
         if missing:
             faults.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
     fields = {each.name: each for each in writer.fields}

@@ -29,7 +29,7 @@ def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, wha
     """Convert a default in a schema to the value that fastavro would decode."""
     match kind.kind:
         case "union":
-            return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
+            return next(default_of(branch, declared) for branch in kind.branches if fits(branch, declared))
         case "bytes" | "fixed":
             data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
             precision = decimal_of(kind)
@@ -37,8 +37,8 @@ def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, wha
                 data if precision is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-precision[1])
             )
         case "record":
-            given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
-            return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
+            given = {field.name: declared.get(field.name, field.default) for field in kind.fields}
+            return {field.name: default_of(field.type, given[field.name]) for field in kind.fields}
         case "array":
             assert kind.items is not None
             items = kind.items
@@ -60,7 +60,7 @@ def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
         defined.add(kind.name)
     match kind.kind:
         case "union":
-            return [_shape(each, defined) for each in kind.branches]
+            return [_shape(branch, defined) for branch in kind.branches]
         case "array" | "map":
             assert kind.items is not None
             inner = "items" if kind.kind == "array" else "values"
@@ -69,7 +69,7 @@ def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
     if kind.kind in NAMED:
         made |= {"name": kind.name, "aliases": list(kind.aliases)}
     if kind.kind == "record":
-        made["fields"] = [_shape_of_field(each, defined) for each in kind.fields]
+        made["fields"] = [_shape_of_field(field, defined) for field in kind.fields]
     elif kind.kind == "enum":
         made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
     elif kind.kind == "fixed":
@@ -118,8 +118,8 @@ def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int,
             takes = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
             return any(takes)
         case "union":
-            for each in kind.branches:
-                _takes_bytes(each, place, inside, known)
+            for branch in kind.branches:
+                _takes_bytes(branch, place, inside, known)
             return True  # the number of the branch takes a byte
         case "array" | "map":
             assert kind.items is not None

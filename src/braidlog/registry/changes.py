@@ -103,11 +103,11 @@ def _read(state: State, sent: Wanted) -> Schema:
 def _same(state: State, versions: list[Version], schema: Schema) -> Version | None:
     """Return the newest version with this schema."""
     identity = state.identity(schema)
-    for each in reversed(versions):
-        if (each.schema.type, each.schema.references) == (schema.type, schema.references) and (
-            each.schema.text == schema.text or state.identity(each.schema) == identity
+    for version in reversed(versions):
+        if (version.schema.type, version.schema.references) == (schema.type, schema.references) and (
+            version.schema.text == schema.text or state.identity(version.schema) == identity
         ):
-            return each
+            return version
     return None
 
 

@@ -54,8 +54,8 @@ def struct(fields: Sequence[tuple[pa.Field, Callable[[Any], Any], Build]]) -> Bu
     declared = [field for field, _, _ in fields]
 
     def build(values: Values) -> pa.Array:
-        is_null = [each is None for each in values]
-        children = [make([None if each is None else take(each) for each in values]) for _, take, make in fields]
+        is_null = [value is None for value in values]
+        children = [make([None if value is None else take(value) for value in values]) for _, take, make in fields]
         if not children:
             return pa.array([None if null else {} for null in is_null], pa.struct([]))
         return pa.StructArray.from_arrays(children, fields=declared, mask=pa.array(is_null, pa.bool_()))
@@ -67,9 +67,9 @@ def list_of(item: pa.Field, make: Build) -> Build:
     def build(values: Values) -> pa.Array:
         offsets: list[int | None] = []
         inner: list[Any] = []
-        for each in values:
-            offsets.append(None if each is None else len(inner))
-            inner.extend(each or ())
+        for value in values:
+            offsets.append(None if value is None else len(inner))
+            inner.extend(value or ())
         return pa.ListArray.from_arrays(pa.array([*offsets, len(inner)], pa.int32()), make(inner), pa.list_(item))
 
     return build
@@ -82,9 +82,9 @@ def map_of(kind: pa.MapType, make_key: Build, make_item: Build) -> Build:
         offsets: list[int | None] = []
         keys: list[Any] = []
         items: list[Any] = []
-        for each in values:
-            offsets.append(None if each is None else len(keys))
-            for key, item in () if each is None else each.items():
+        for value in values:
+            offsets.append(None if value is None else len(keys))
+            for key, item in () if value is None else value.items():
                 keys.append(key)
                 items.append(item)
         return pa.MapArray.from_arrays(

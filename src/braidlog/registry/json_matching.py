@@ -98,7 +98,7 @@ class _Comparison:
 
     def _from_combined(self, reader: Schema, theirs: Any, place: str, depth: int) -> list[str]:  # noqa: ANN401
         kind, branches = theirs
-        fits = [not self.compare(reader, each, place, depth + 1) for each in branches]
+        fits = [not self.compare(reader, branch, place, depth + 1) for branch in branches]
         if any(fits) if kind == "allOf" else all(fits):
             return []
         return [f"{place}: SUM_TYPE_NARROWED: not everything that {kind} allowed is allowed"]
@@ -270,7 +270,7 @@ def _values(reader: Schema, writer: Schema, place: str) -> list[str]:
     if ours is not None:
         if theirs is None:
             faults.append(f"{place}: ENUM_ARRAY_ADDED")
-        elif any(each not in ours for each in theirs):
+        elif any(value not in ours for value in theirs):
             faults.append(f"{place}: ENUM_ARRAY_NARROWED")
     if "pattern" in reader and reader["pattern"] != writer.get("pattern"):
         faults.append(f"{place}: PATTERN_{'CHANGED' if 'pattern' in writer else 'ADDED'}")

@@ -125,10 +125,10 @@ def messages_of(file: File) -> Iterator[tuple[str, Message]]:
 
 
 def symbols_of(file: File) -> Symbols:
-    symbols: Symbols = {joined(file.package, each.name): True for each in file.enums}
+    symbols: Symbols = {joined(file.package, enum.name): True for enum in file.enums}
     for name, message in messages_of(file):
         symbols[joined(file.package, name)] = False
-        symbols |= {joined(file.package, joined(name, each.name)): True for each in message.enums}
+        symbols |= {joined(file.package, joined(name, enum.name)): True for enum in message.enums}
     return symbols
 
 
@@ -164,12 +164,12 @@ def find(name: str, scope: str, symbols: Mapping[str, bool]) -> tuple[str, bool]
         if len(parts) > SCOPES_MAX:
             raise invalid(f"a scope of {len(parts)} names; use a package of fewer names")
         candidates = [".".join([*parts[:size], name]) for size in range(len(parts), -1, -1)]
-    for each in candidates:
-        if each in symbols:
-            return each, symbols[each]
-    for each in candidates:
-        if each.startswith(KNOWN_PREFIXES):
-            return each, each in KNOWN_ENUMS
+    for candidate in candidates:
+        if candidate in symbols:
+            return candidate, symbols[candidate]
+    for candidate in candidates:
+        if candidate.startswith(KNOWN_PREFIXES):
+            return candidate, candidate in KNOWN_ENUMS
     raise invalid(
         f"unknown type {name!r} in {scope or 'this file'}; import its file, and add a reference to its schema"
     )

@@ -359,9 +359,9 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
                 made.reserved.append((bounds.get(1, 0), bounds.get(2, 0) - 1))
             case 10:
                 made.reserved_names.append(part.text)
-    made.fields = [_read_field(each, syntax, made.oneofs, entries) for each in fields]
-    used = {each.oneof for each in made.fields}
-    made.oneofs = [each for each in made.oneofs if each in used]  # a proto3 optional has a synthetic oneof
+    made.fields = [_read_field(field, syntax, made.oneofs, entries) for field in fields]
+    used = {field.oneof for field in made.fields}
+    made.oneofs = [oneof for oneof in made.oneofs if oneof in used]  # a proto3 optional has a synthetic oneof
     return made
 
 

@@ -73,7 +73,7 @@ class MessageColumns(MessageType):
         """Return the fields that can be columns."""
         inside, made = (self.descriptor.full_name,), count()
         fields = self.descriptor.fields
-        return types_of((each.name, partial(_field_type, each, None, each.name, made, inside)) for each in fields)
+        return types_of((field.name, partial(_field_type, field, None, field.name, made, inside)) for field in fields)
 
     def decoder(self, target: pa.DataType) -> Decode:
         build = _message(self.descriptor, target)
@@ -105,7 +105,7 @@ def _message_type(
     return pa.struct(
         [
             pa.field(name, _field_type(kind.fields_by_name[name], child(target, name), f"{place}.{name}", made, inside))
-            for name in chosen([each.name for each in kind.fields], target, place)
+            for name in chosen([field.name for field in kind.fields], target, place)
         ]
     )
 
@@ -144,12 +144,12 @@ def _is_map(field: FieldDescriptor) -> bool:
 def _message(kind: Descriptor, target: pa.DataType) -> Build:
     if kind.full_name in _TIMES:
         make = plain(_TIMES[kind.full_name], as_type=target)
-        return lambda values: make([None if each is None else _micros(each) for each in values])
+        return lambda values: make([None if value is None else _micros(value) for value in values])
     if kind.full_name in _AS_JSON:
-        return lambda values: pa.array([None if each is None else _json(each) for each in values], pa.string())
+        return lambda values: pa.array([None if value is None else _json(value) for value in values], pa.string())
     if kind.file.name == _WRAPPERS:
         inner = _one(kind.fields_by_name["value"], target)
-        return lambda values: inner([None if each is None else each.value for each in values])
+        return lambda values: inner([None if value is None else value.value for value in values])
     return struct([(each, *_field(kind.fields_by_name[each.name], each.type)) for each in target])
 
 
@@ -179,7 +179,7 @@ def _one(field: FieldDescriptor, target: pa.DataType) -> Build:
     if field.enum_type is not None:
         names = _names(field.enum_type)
         return lambda values: pa.array(
-            [None if each is None else names.get(each, str(each)) for each in values], pa.string()
+            [None if value is None else names.get(value, str(value)) for value in values], pa.string()
         )
     return plain(_one_type(field, None, "", count(), ()), as_type=target)
 

@@ -29,8 +29,8 @@ def misfits(reader: File, writer: File) -> list[str]:
 
 
 def _message(reader: Message, writer: Message, place: str, packages: tuple[str, str]) -> list[str]:
-    ours = {each.number: each for each in reader.fields}
-    theirs = {each.number: each for each in writer.fields}
+    ours = {field.number: field for field in reader.fields}
+    theirs = {field.number: field for field in writer.fields}
     gone, new = theirs.keys() - ours.keys(), ours.keys() - theirs.keys()
     faults = [f"REQUIRED_FIELD_REMOVED at {place}/{each}" for each in gone if theirs[each].label == "required"]
     faults += [f"REQUIRED_FIELD_ADDED at {place}/{each}" for each in new if ours[each].label == "required"]
@@ -75,7 +75,7 @@ def _named(field: Field, package: str) -> tuple[str, str]:
 
 def _oneofs(reader: Message, writer: Message, place: str) -> list[str]:
     ours, theirs = _members(reader), _members(writer)
-    before = {each.number: each.oneof for each in writer.fields}
+    before = {field.number: field.oneof for field in writer.fields}
     faults = []
     for name, numbers in ours.items():
         moved = [number for number in numbers if number in before and before[number] != name]
@@ -91,7 +91,7 @@ def _oneofs(reader: Message, writer: Message, place: str) -> list[str]:
 
 def _members(message: Message) -> dict[str, set[int]]:
     members: dict[str, set[int]] = {}
-    for each in message.fields:
-        if each.oneof:
-            members.setdefault(each.oneof, set()).add(each.number)
+    for field in message.fields:
+        if field.oneof:
+            members.setdefault(field.oneof, set()).add(field.number)
     return members

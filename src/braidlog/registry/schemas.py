@@ -67,8 +67,8 @@ class Parsed(Protocol):
 class AvroSchema:
     def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
         known: dict[str, avro.Type] = {}
-        for each in references.values():
-            known.update(avro.parse(each.text, known).names)
+        for reference in references.values():
+            known.update(avro.parse(reference.text, known).names)
         read = avro.parse(text, known)
         self.root = read.root
         self.text = read.canonical
@@ -120,8 +120,8 @@ def _json(text: str) -> Any:  # noqa: ANN401 - JSON
 class ProtobufSchema:
     def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
         self._imported: proto.Symbols = {}
-        for each in references.values():
-            self._imported |= proto.symbols_of(_proto(each.text)[0])
+        for reference in references.values():
+            self._imported |= proto.symbols_of(_proto(reference.text)[0])
         self.file, is_text = _proto(text)
         unknown = [
             path for _, path in self.file.imports if not path.startswith(proto.KNOWN_FILES) and path not in references

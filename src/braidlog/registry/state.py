@@ -199,9 +199,9 @@ class State:
         versions = self.versions(reference.subject, deleted=True)
         if reference.version == -1 and versions:
             return versions[-1].schema
-        for each in versions:
-            if each.version == reference.version:
-                return each.schema
+        for version in versions:
+            if version.version == reference.version:
+                return version.schema
         raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {reference.version} not found.")
 
     def referring(self, to: Version, *, deleted: bool = False) -> list[Version]:

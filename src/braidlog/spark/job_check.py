@@ -129,7 +129,7 @@ def _option(line: int, name: str, value: str | None, declared: FormatOptions | N
     elif (low.startswith(PREFIX) or declared is not None) and low not in BY_SPARK:
         # Without a known format, it may be an option of either direction.
         candidates = (Query.declared, Settings.declared) if declared is None else (declared,)
-        refusals = [error.accepted for each in candidates if (error := _refused(each, name)) is not None]
+        refusals = [error.accepted for candidate in candidates if (error := _refused(candidate, name)) is not None]
         if len(refusals) == len(candidates):
             yield Finding(line, name, REFUSED, refusals[0])
 

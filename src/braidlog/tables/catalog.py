@@ -112,23 +112,23 @@ def undecoded_of(properties: Mapping[str, str]) -> int:
 
 def columns_of(table: Table) -> pa.Schema:
     columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([pa.field(each.name, evolution.written(each.type)) for each in columns])
+    return pa.schema([pa.field(column.name, evolution.written(column.type)) for column in columns])
 
 
 def takes(table: Table, columns: pa.Schema) -> bool:
     """Return whether the table can have these columns, beside those that another node added concurrently."""
     has = {each.name.lower(): each for each in columns_of(table)}
     return all(
-        its is None or (its.name == each.name and evolution.fits(each.type, evolution.grown(its.type, each.type)))
-        for each in columns
-        for its in (has.get(each.name.lower()),)
+        its is None or (its.name == column.name and evolution.fits(column.type, evolution.grown(its.type, column.type)))
+        for column in columns
+        for its in (has.get(column.name.lower()),)
     )
 
 
 def _grown(table: Table, columns: pa.Schema) -> pa.Schema | None:
     """Return the columns to update; None if there are none."""
     has = {each.name: each.type for each in columns_of(table)}
-    own = {each.name: evolution.grown(has.get(each.name, each.type), each.type) for each in columns}
+    own = {column.name: evolution.grown(has.get(column.name, column.type), column.type) for column in columns}
     return pa.schema(own) if any(has.get(name) != kind for name, kind in own.items()) else None
 
 

@@ -56,10 +56,10 @@ def storable(kind: pa.DataType) -> pa.DataType | None:
 def _distinct(fields: Iterable[pa.Field]) -> Iterable[pa.Field]:
     """Yield the first of fields whose names differ only in case."""
     taken: set[str] = set()
-    for each in fields:
-        if each.name.lower() not in taken:
-            taken.add(each.name.lower())
-            yield each
+    for field in fields:
+        if field.name.lower() not in taken:
+            taken.add(field.name.lower())
+            yield field
 
 
 def _list(item: pa.DataType) -> pa.DataType:
@@ -70,12 +70,12 @@ def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
     """Return a column's type after adding values of another type: wider, or unchanged if Iceberg has no common
     type."""
     if pa.types.is_struct(has) and pa.types.is_struct(wants):
-        theirs = {each.name: each.type for each in wants}
+        theirs = {field.name: field.type for field in wants}
         taken = {each.name.lower() for each in has}
         return pa.struct(
             [
                 *(pa.field(each.name, grown(each.type, theirs.get(each.name, each.type))) for each in has),
-                *(each for each in wants if each.name.lower() not in taken),
+                *(field for field in wants if field.name.lower() not in taken),
             ]
         )
     if pa.types.is_list(has) and pa.types.is_list(wants):

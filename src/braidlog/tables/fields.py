@@ -94,9 +94,9 @@ def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
 
 
 def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    keys = [each.encode("utf-8", "surrogatepass") for each in names]
+    keys = [name.encode("utf-8", "surrogatepass") for name in names]
     buffers = values.buffers()
-    if buffers[2] is None or any(b'"' in each or b"\\" in each for each in keys):
+    if buffers[2] is None or any(b'"' in key or b"\\" in key for key in keys):
         return None
     kinds = bytes(_KINDS[each] for each in schema.types)
     try:
@@ -143,8 +143,8 @@ def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.
     if parsed["v"].null_count != values.null_count:
         return None  # a JSON null is not an object
     # Arrow accepts NaN, which JSON does not have, and numbers beyond the range of a double.
-    doubles = [each for each in arrays if each.type == pa.float64()]
-    if not all(pc.all(pc.less(pc.abs(each), _DOUBLE_MAX)).as_py() in (True, None) for each in doubles):
+    doubles = [array for array in arrays if array.type == pa.float64()]
+    if not all(pc.all(pc.less(pc.abs(double), _DOUBLE_MAX)).as_py() in (True, None) for double in doubles):
         return None
     return arrays  # type: ignore[no-any-return] # Arrow has no types
 

@@ -41,7 +41,7 @@ class TableIO(PyArrowFileIO):
         """Return a folder's files with their modification times in ms; empty if it does not exist."""
         scheme, netloc, path = self.parse_location(folder, self.properties)
         entries = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return {each.base_name: (each.mtime_ns or 0) // 10**6 for each in entries if each.type is FileType.File}
+        return {entry.base_name: (entry.mtime_ns or 0) // 10**6 for entry in entries if entry.type is FileType.File}
 
 
 def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:

@@ -41,7 +41,11 @@ class TypedColumns:
         left."""
         self.columns = pa.schema(_with_new(columns, self._newest(subject)))
         self._own = pa.schema(
-            [each for each in self.columns if each.name not in SCHEMA.names and storable(each.type) == each.type]
+            [
+                column
+                for column in self.columns
+                if column.name not in SCHEMA.names and storable(column.type) == column.type
+            ]
         )
         self._row = pa.struct(list(self._own))
         self._read = Framed(self._format, self._row, self._reader)
@@ -76,8 +80,8 @@ class TypedColumns:
         if self._message and source.name != self._message:
             raise ColumnTypeError(f"message {source.name!r}; columns are those of {self._message!r}")
         from_columns = _by_column(source.types)
-        names = [each for each in self._own.names if each in from_columns]
-        target = pa.struct([pa.field(from_columns[each], source.types[from_columns[each]]) for each in names])
+        names = [name for name in self._own.names if name in from_columns]
+        target = pa.struct([pa.field(from_columns[name], source.types[from_columns[name]]) for name in names])
         decode = source.decoder(target)
 
         def read(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:

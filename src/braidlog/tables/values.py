@@ -52,7 +52,7 @@ class JsonColumns:
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows:
         new: dict[str, pa.DataType] = {}
-        known = [each for each in self.columns if each.name not in SCHEMA.names and each.type in fields.OF_JSON]
+        known = [column for column in self.columns if column.name not in SCHEMA.names and column.type in fields.OF_JSON]
         done, undecoded = [], 0
         for rows in slices(batches):
             values = rows.column("value")

@@ -122,7 +122,7 @@ class RustlogDriver(RoutedDriver):
         await self.ask_checked(m.CreateTopic(topic=topic, partition_count=partitions))
 
     async def list_topics(self) -> list[str]:
-        return sorted(each.name for each in (await self.ask_checked(m.ListTopics())).topics)
+        return sorted(topic.name for topic in (await self.ask_checked(m.ListTopics())).topics)
 
     async def partitions(self, topic: str) -> int:
         return len((await self.ask_checked(m.DescribeTopic(topic=topic))).partitions)
@@ -216,7 +216,9 @@ def _wire(form: Form) -> ConnectionWire:
 
 def _fetched(topic: str, partition: int, answer: m.FetchResponse) -> Fetched:
     records = [
-        ConsumedRecord(topic, partition, each.offset, each.key, each.payload, each.headers, each.timestamp // 1000)
-        for each in answer.records
+        ConsumedRecord(
+            topic, partition, record.offset, record.key, record.payload, record.headers, record.timestamp // 1000
+        )
+        for record in answer.records
     ]
     return Fetched(records, answer.next_offset)

@@ -310,7 +310,11 @@ class Consumer(AsyncClosing):
         if member != self.membership and member is not None:
             words = "the group has rebalanced since these records were read; they are read again by their new owners"
             raise RefusedError(Refusal.REJOIN, self._driver.name, "", words)
-        moved = {each.place: each.position for each in self._fetchers.values() if each.position != each.settled}
+        moved = {
+            fetcher.place: fetcher.position
+            for fetcher in self._fetchers.values()
+            if fetcher.position != fetcher.settled
+        }
         if not moved:
             return None
         if member is None:

@@ -130,7 +130,7 @@ class Transaction:
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         if self._failure is None:
-            self._failure = next((each.failure for each in deliveries if each.failure is not None), None)
+            self._failure = next((delivery.failure for delivery in deliveries if delivery.failure is not None), None)
 
     # -- commit and abort --------------------------------------------------------------------------------------
 

@@ -359,7 +359,9 @@ class IcebergTable(contract.Table):
         written = [table.metadata_location]
         if snapshot is not None:
             manifests = snapshot.manifests(table.io)
-            new = [each.manifest_path for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]
+            new = [
+                manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id
+            ]
             written += [snapshot.manifest_list, *new]
         for path in written:
             self._sync_file(_local(path))

@@ -53,9 +53,9 @@ class ObjectFiles:
     def walk(self) -> Iterator[str]:
         with _faults(self._location):
             entries = self._files.get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True))
-        for each in entries:
-            if each.type is FileType.File:
-                yield self._location + each.path.removeprefix(self._root)
+        for entry in entries:
+            if entry.type is FileType.File:
+                yield self._location + entry.path.removeprefix(self._root)
 
     def _inside(self, path: str) -> str:
         return self._root + path.removeprefix(self._location)

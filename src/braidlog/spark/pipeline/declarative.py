@@ -107,7 +107,7 @@ def _spec(project: Project) -> "PipelineSpec":
 
 def definitions(project: Project) -> list[Path]:
     """Return the Python files that the spec names, in a fixed order."""
-    paths = {path for each in _spec(project).libraries for path in project.folder.glob(each.include)}
+    paths = {path for library in _spec(project).libraries for path in project.folder.glob(library.include)}
     return sorted(path for path in paths if path.suffix == ".py")
 
 

@@ -142,7 +142,7 @@ class Declared:
             if name in self.flows or name == RECORDS:
                 raise refusal(f"{name!r} is declared twice")
             if reads != RECORDS and (reads not in self.flows or self.flows[reads].writes is not None):
-                views = [RECORDS, *[each.name for each in self.flows.values() if each.writes is None]]
+                views = [RECORDS, *[flow.name for flow in self.flows.values() if flow.writes is None]]
                 raise refusal(f"{name} reads {reads!r}, which is not a view above it; the views are {', '.join(views)}")
             self.flows[name] = Flow(name, reads, make, writes, options or {}, *known_by)
             self._tell(self, self.flows[name])
@@ -153,7 +153,7 @@ class Declared:
     def rows(self, name: str, read: DataFrame) -> DataFrame:
         """Return a flow's rows of these records, stream or batch, through the views that it reads; with its
         expectations."""
-        expected = tuple(each for each in self.project.pipeline.expectations if each.stage == name)
+        expected = tuple(expectation for expectation in self.project.pipeline.expectations if expectation.stage == name)
         return watched(self._made(name, read), expected)
 
     def known_rows(self, name: str, read: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
@@ -201,7 +201,9 @@ def declaring(declared: Declared) -> Iterator[Declared]:
     finally:
         _opened.reset(token)
     names = [flow.name for flow in declared.flows.values() if flow.writes is not None]
-    if unknown := [each for each in declared.project.pipeline.expectations if each.stage not in names]:
+    if unknown := [
+        expectation for expectation in declared.project.pipeline.expectations if expectation.stage not in names
+    ]:
         raise refusal(
             f"[[expectations]] {unknown[0].name}: unknown flow {unknown[0].stage!r}; the flows are {', '.join(names)}"
         )

@@ -81,12 +81,12 @@ def _judge(settings: Versions) -> "Callable[[tuple[str], Iterator[pd.DataFrame],
             rows = [
                 (
                     key[0],
-                    each.kind,
-                    each.from_version,
-                    each.to_version,
-                    *events.loc[each.row, ["partition", "offset", "time"]],
+                    finding.kind,
+                    finding.from_version,
+                    finding.to_version,
+                    *events.loc[finding.row, ["partition", "offset", "time"]],
                 )
-                for each in findings
+                for finding in findings
             ]
             yield pd.DataFrame(
                 rows, columns=["aggregate", "kind", "from_version", "to_version", "partition", "offset", "time"]

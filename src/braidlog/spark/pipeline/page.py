@@ -90,14 +90,16 @@ def _plots(dialect: Dialect, count: int) -> tuple[Plot, Plot]:
     at = {each.number: each for each in dialect.bins}
     points = [at.get(place) for place in range(count)]
     return (
-        plot("requests per second", "/s", count, {"requests": [each.per_second if each else 0.0 for each in points]}),
+        plot(
+            "requests per second", "/s", count, {"requests": [point.per_second if point else 0.0 for point in points]}
+        ),
         plot(
             "milliseconds to the answer",
             "ms",
             count,
             {
-                "p50": [each.p50_ms if each else None for each in points],
-                "p99": [each.p99_ms if each else None for each in points],
+                "p50": [point.p50_ms if point else None for point in points],
+                "p99": [point.p99_ms if point else None for point in points],
             },
         ),
     )
@@ -108,7 +110,7 @@ def page(title: str, first: str, last: str, dialects: Sequence[Dialect], count: 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    sections: list[dict[str, Any]] = [{"dialect": each, "plots": _plots(each, count)} for each in dialects]
+    sections: list[dict[str, Any]] = [{"dialect": dialect, "plots": _plots(dialect, count)} for dialect in dialects]
     return template.render(
         title=title,
         first=first,
@@ -121,4 +123,4 @@ def page(title: str, first: str, last: str, dialects: Sequence[Dialect], count: 
 
 
 def _count(dialects: Sequence[Dialect]) -> int:
-    return sum(command.requests for each in dialects for command in each.commands)
+    return sum(command.requests for dialect in dialects for command in dialect.commands)

@@ -81,7 +81,7 @@ def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
         else:
             # Its layer is rewritten: it begins after the records of earlier generations.
             starts[name] = {"startingOffsets": _json(_of(project.layer_topics(reads[name]), ends))}
-    own = {each.name: each.table for each in project.pipeline.stages if each.table}
+    own = {stage.name: stage.table for stage in project.pipeline.stages if stage.table}
     made = tuple({**_WRITES_TABLE, **own}[name] for name in chosen if name in {**_WRITES_TABLE, **own})
     return Plan(origin, generation.latest + 1, tuple(chosen), made, starts, origin == BRONZE)
 

@@ -158,7 +158,7 @@ def _of_text(kind: DataType) -> DataType:
         case MapType():
             return MapType(_of_text(kind.keyType), _of_text(kind.valueType))
         case StructType():
-            return StructType([StructField(each.name, _of_text(each.dataType)) for each in kind.fields])
+            return StructType([StructField(field.name, _of_text(field.dataType)) for field in kind.fields])
         case _:
             return kind
 

@@ -74,7 +74,7 @@ def status(project: Project, ends: Offsets | None) -> Status:
         where = position(project.checkpoint(stage, number))
         begin = generation.starts.get(stage, {}).get("startingOffsets")
         batches = recorded[stage]
-        known = [each.written for each in batches if each.written is not None]
+        known = [batch.written for batch in batches if batch.written is not None]
         stages.append(
             StageStatus(
                 stage,
@@ -83,12 +83,12 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 where.batch,
                 where.offsets,
                 None if ends is None else _lag(project.layer_topics(layer), where.offsets, ends, begin),
-                sum(each.rows for each in batches),
+                sum(batch.rows for batch in batches),
                 sum(known) if known or not batches else None,
                 sum(known) if stage in DEAD_LETTERS else 0,
                 batches[-1].time if batches else None,
                 batches[-1].rows_per_second if batches else None,
-                sum(each.late_rows for each in batches),
+                sum(batch.late_rows for batch in batches),
                 _violations(batches),
             )
         )
@@ -114,7 +114,7 @@ def _lag(topics: Iterable[str], read: Offsets, ends: Offsets, begin: str | None)
 
 def _violations(batches: list[BatchProgress]) -> dict[str, int]:
     violations: dict[str, int] = {}
-    for each in batches:
-        for name, count in each.violations.items():
+    for batch in batches:
+        for name, count in batch.violations.items():
             violations[name] = violations.get(name, 0) + count
     return violations

@@ -221,12 +221,14 @@ def _row(order: bytearray | None, at: int) -> int:
 
 def _pairs(headers: Sequence[Mapping[str, Any] | None] | None) -> tuple[Header, ...]:
     headers_of_row: list[Header] = []
-    for each in headers or ():
-        if each is None or each["key"] is None:
+    for header in headers or ():
+        if header is None or header["key"] is None:
             raise RowError("a header needs a name, but a row has a header without one")
-        headers_of_row.append((each["key"], each["value"]))
+        headers_of_row.append((header["key"], header["value"]))
     return tuple(headers_of_row)
 
 
 def _weight(headers: Sequence[Mapping[str, Any] | None] | None) -> int:
-    return sum(_HEADER_BYTES + len(each["key"] or "") + len(each["value"] or b"") for each in headers or () if each)
+    return sum(
+        _HEADER_BYTES + len(header["key"] or "") + len(header["value"] or b"") for header in headers or () if header
+    )

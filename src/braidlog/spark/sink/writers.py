@@ -88,4 +88,4 @@ class TopicSink(msgspec.Struct, frozen=True):
 
 def _staged(messages: Messages) -> list[Staged]:
     """Return the messages; failed tasks have none."""
-    return [each for each in messages if isinstance(each, Staged)]
+    return [message for message in messages if isinstance(message, Staged)]

@@ -185,7 +185,7 @@ def _read_report(topic: str, offset: int, value: bytes | None) -> Report:
 
 def unreported_ranges(lost: Lost, reports: Iterable[Report]) -> list[tuple[int, int | None]]:
     """Return the parts of a lost range that are not reported yet."""
-    mine = [each for each in reports if (each.topic, each.partition) == (lost.topic, lost.partition)]
+    mine = [report for report in reports if (report.topic, report.partition) == (lost.topic, lost.partition)]
     if lost.end is None:
         return [] if any(each.start == lost.start and each.end is None for each in mine) else [(lost.start, None)]
     at, parts = lost.start, []

@@ -110,7 +110,7 @@ def _after_ids(parse: Parse) -> Parse:
         odd = [at for at, value in enumerate(rows) if value is not None and not framing.has_id(value)]
         for at in odd:
             rows[at] = None
-        made, errors = parse(pa.array([None if each is None else each[framing.BYTES :] for each in rows], pa.binary()))
+        made, errors = parse(pa.array([None if row is None else row[framing.BYTES :] for row in rows], pa.binary()))
         for at in odd:
             errors[at] = framing.NO_ID
         return made, errors

@@ -49,27 +49,27 @@ class ClusterDriver(Router):
         answer, now = await self.metadata(None), await self._state_of_nodes()
         nodes = [
             ClusterNode(
-                each.broker_id,
-                each.host,
-                each.port,
-                each.rack or "",
-                not each.is_fenced,
-                each.broker_id in now.draining,
+                broker.broker_id,
+                broker.host,
+                broker.port,
+                broker.rack or "",
+                not broker.is_fenced,
+                broker.broker_id in now.draining,
             )
-            for each in described.brokers
+            for broker in described.brokers
         ]
         partitions = [
             ClusterPartition(
                 topic.name or "",
-                each.partition_index,
-                None if each.leader_id < 0 else each.leader_id,
-                each.leader_epoch,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-                tuple(each.offline_replicas),
+                partition.partition_index,
+                None if partition.leader_id < 0 else partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
             if topic.topic_id != OFFSETS_TOPIC_ID
         ]
         return ClusterInfo(
@@ -122,9 +122,9 @@ class ClusterDriver(Router):
                 p.AlterPartitionReassignmentsRequest(self._timeout_ms, topics=topics)
             )
             outcomes += [
-                _outcome(topic.name, each.partition_index, each.error_code, each.error_message)
+                _outcome(topic.name, partition.partition_index, partition.error_code, partition.error_message)
                 for topic in answer.responses
-                for each in topic.partitions
+                for partition in topic.partitions
             ]
         return outcomes
 
@@ -135,13 +135,13 @@ class ClusterDriver(Router):
         return [
             PartitionMove(
                 topic.name,
-                each.partition_index,
-                tuple(each.replicas),
-                tuple(each.adding_replicas),
-                tuple(each.removing_replicas),
+                partition.partition_index,
+                tuple(partition.replicas),
+                tuple(partition.adding_replicas),
+                tuple(partition.removing_replicas),
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         ]
 
     async def remove_node(self, node: int) -> None:
@@ -151,16 +151,16 @@ class ClusterDriver(Router):
         answer: n.ClusterEventsResponse = await self.ask_checked(n.ClusterEventsRequest(*after, since_ms))
         return [
             ClusterEvent(
-                each.seq,
-                each.index,
-                each.time_ms,
-                each.event,
-                each.node if each.node >= 0 else None,
-                each.topic,
-                each.partition if each.partition >= 0 else None,
-                each.words,
+                event.seq,
+                event.index,
+                event.time_ms,
+                event.event,
+                event.node if event.node >= 0 else None,
+                event.topic,
+                event.partition if event.partition >= 0 else None,
+                event.words,
             )
-            for each in answer.events
+            for event in answer.events
         ]
 
     async def drain_node(self, node: int, *, is_draining: bool) -> None:

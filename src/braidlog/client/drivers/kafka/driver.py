@@ -122,8 +122,8 @@ class KafkaDriver(
         # Until version 5 the request has names only, then names or ids: fields that a version lacks are not written.
         message = m.DeleteTopicsRequest([m.DeleteTopicsRequestTopic(topic)], [topic], timeout_ms)
         answer: m.DeleteTopicsResponse = await self.ask_controller(message, timeout_ms)
-        for each in answer.responses:
-            self.check_code(each.error_code, each.error_message)
+        for response in answer.responses:
+            self.check_code(response.error_code, response.error_message)
         await self._until(topic, there=False)
 
     async def _until(self, topic: str, *, there: bool) -> None:
@@ -138,12 +138,16 @@ class KafkaDriver(
         described = only((await self.metadata([topic])).topics, "Metadata")
         if described.error_code:
             return False if described.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
-        return True if described.partitions and not any(each.error_code for each in described.partitions) else None
+        return (
+            True
+            if described.partitions and not any(partition.error_code for partition in described.partitions)
+            else None
+        )
 
     async def list_topics(self) -> list[str]:
         metadata = await self.metadata(None)
         return sorted(
-            each.name for each in metadata.topics if each.name and not each.is_internal and not each.error_code
+            topic.name for topic in metadata.topics if topic.name and not topic.is_internal and not topic.error_code
         )
 
     async def partitions(self, topic: str) -> int:
@@ -249,7 +253,7 @@ class KafkaDriver(
             [d.ProduceRequestTopic(batch.topic, partition_data=[d.ProduceRequestPartition(batch.partition, sealed)])],
         )
         answer: d.ProduceResponse = await self.ask(message, leader, PRODUCE, timeout_ms)
-        stored = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        stored = only([part for response in answer.responses for part in response.partition_responses], "Produce")
         if stored.error_code:
             error = self.refuse(stored.error_code, stored.error_message, place=place)
             if stored.record_errors and error.reason is Refusal.TIMED_OUT:
@@ -290,7 +294,7 @@ class KafkaDriver(
         message = self.fetch_request({place: request.offset}, request.bytes_max, request.wait_ms, bare)
         answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(request.slot), request.wait_ms)
         self.check_code(answer.error_code, place=place)
-        part = only([part for each in answer.responses for part in each.partitions], "Fetch")
+        part = only([part for response in answer.responses for part in response.partitions], "Fetch")
         about = f"{request.topic}/{request.partition} at offset {request.offset}"
         self.check_code(part.error_code, about=about, place=place)
         return part

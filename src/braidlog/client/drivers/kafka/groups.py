@@ -155,10 +155,10 @@ class GroupDriver(Router):
         self._check_group(committed.error_code, group)
         offsets: dict[tuple[str, int], int] = {}
         for topic in committed.topics:
-            for each in topic.partitions:
-                self._check_group(each.error_code, group)
-                if each.committed_offset != _NOTHING:
-                    offsets[topic.name, each.partition_index] = each.committed_offset
+            for partition in topic.partitions:
+                self._check_group(partition.error_code, group)
+                if partition.committed_offset != _NOTHING:
+                    offsets[topic.name, partition.partition_index] = partition.committed_offset
         return offsets
 
     # -- inspecting --------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ class GroupDriver(Router):
         groups: set[str] = set()
         for broker in await self.all_brokers():
             answer: g.ListGroupsResponse = await self.ask_checked(g.ListGroupsRequest(), broker)
-            groups.update(each.group_id for each in answer.groups)
+            groups.update(group.group_id for group in answer.groups)
         return sorted(groups)
 
     async def describe_group(self, group: str) -> GroupInfo:
@@ -182,8 +182,8 @@ class GroupDriver(Router):
             return await self._describe_classic(group)
         self._check_group(described.error_code, group, words=described.error_message)
         members = [
-            _member(each, {topic.topic_name: topic.partitions for topic in each.assignment.topic_partitions})
-            for each in described.members
+            _member(member, {topic.topic_name: topic.partitions for topic in member.assignment.topic_partitions})
+            for member in described.members
         ]
         return _info(group, described.group_state, described.group_epoch, members, "consumer")
 
@@ -191,7 +191,7 @@ class GroupDriver(Router):
         answer: g.DescribeGroupsResponse = await self.ask_coordinator(group, g.DescribeGroupsRequest([group]))
         described = only(answer.groups, "DescribeGroups")
         self._check_group(described.error_code, group, words=described.error_message)
-        members = [_member(each, _partitions(each.member_assignment)) for each in described.members]
+        members = [_member(member, _partitions(member.member_assignment)) for member in described.members]
         return _info(group, described.group_state, _NO_GENERATION, members, "classic")
 
     async def delete_group(self, group: str) -> None:
@@ -233,7 +233,7 @@ def _member(
 
 
 def _info(group: str, state: str, generation: int, members: Sequence[GroupMember], kind: str) -> GroupInfo:
-    topics = sorted({topic for each in members for topic in each.shares})
+    topics = sorted({topic for member in members for topic in member.shares})
     shown = tuple(sorted(members, key=lambda each: each.member))
     return GroupInfo(group, state, generation, tuple(topics), shown, kind)
 
@@ -273,6 +273,9 @@ def _topics(metadata: bytes) -> list[str]:
 
 def _partitions(data: bytes) -> dict[str, list[int]]:
     try:
-        return {each.topic: each.partitions for each in read_assignment(data).assigned_partitions}
+        return {
+            assigned_partition.topic: assigned_partition.partitions
+            for assigned_partition in read_assignment(data).assigned_partitions
+        }
     except ProtocolError as error:
         raise RefusedError(Refusal.FAILED, "kafka", "", f"the group's assignment cannot be read: {error}") from error

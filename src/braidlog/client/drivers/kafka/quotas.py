@@ -49,7 +49,7 @@ class QuotasDriver(Router):
 
 def _quota(entry: s.DescribeClientQuotasResponseEntry) -> Quota:
     names = {each.entity_type: each.entity_name or EVERYBODY for each in entry.entity}
-    rates = {each.key: each.value for each in entry.values}
+    rates = {value.key: value.value for value in entry.values}
     fields: dict[str, Any] = {ours: names.get(kafka) for ours, kafka in ENTITIES.items()}
     for ours, kafka in RATES.items():
         rate = rates.get(kafka)

@@ -143,14 +143,14 @@ class Router(RoutedDriver):
         return answer
 
     def _learn(self, answer: c.MetadataResponse) -> None:
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._controller = self._brokers.get(answer.controller_id)
         # If the URL's own nodes are unreachable, the brokers from the last metadata are tried.
         known = (*self._target.nodes, *self._brokers.values())
         self._nodes = [node for node in dict.fromkeys((*self._nodes, *known)) if node in known]
         for topic in answer.topics:
-            for each in topic.partitions:
-                place, leader = (topic.name or "", each.partition_index), self._brokers.get(each.leader_id)
+            for partition in topic.partitions:
+                place, leader = (topic.name or "", partition.partition_index), self._brokers.get(partition.leader_id)
                 if leader is None:
                     self._leaders.pop(place, None)
                 else:
@@ -194,7 +194,7 @@ class Router(RoutedDriver):
         except UnsupportedError:  # older than Kafka 2.8
             await self.metadata([])
             return list(self._brokers.values())
-        return [(each.host, each.port) for each in described.brokers]
+        return [(broker.host, broker.port) for broker in described.brokers]
 
     # -- asking ------------------------------------------------------------------------------------------------
 

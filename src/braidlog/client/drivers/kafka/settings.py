@@ -30,13 +30,13 @@ class SettingsDriver(Router):
         self.check_code(described.error_code, described.error_message)
         return [
             Setting(
-                each.name,
-                None if each.is_sensitive else each.value,
-                each.config_source != _OF_THE_TOPIC,
-                each.read_only,
-                each.documentation or "",
+                config.name,
+                None if config.is_sensitive else config.value,
+                config.config_source != _OF_THE_TOPIC,
+                config.read_only,
+                config.documentation or "",
             )
-            for each in described.configs
+            for config in described.configs
         ]
 
     async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:

@@ -273,7 +273,7 @@ class BatchWriter:
     def _refusal_in(self, place: Place, answer: Any) -> ClientError | None:  # noqa: ANN401 - an answer, or what became of it
         if isinstance(answer, ClientError):
             return answer
-        part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        part = only([part for response in answer.responses for part in response.partition_responses], "Produce")
         if part.error_code in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
             return None
         return self._router.refuse(part.error_code, part.error_message, place=place)
@@ -297,13 +297,13 @@ class Sinks:
     async def commit(self, sink: str, batch_id: int, stages: Sequence[Stage], writer: str = "") -> Decision:
         """Commit a batch: all of its stages, or none."""
         answer: s.CommitBatchResponse = await self._ask(
-            sink, s.CommitBatchRequest(sink, batch_id, writer, [TransactionalProducer(*each) for each in stages])
+            sink, s.CommitBatchRequest(sink, batch_id, writer, [TransactionalProducer(*stage) for stage in stages])
         )
         return Decision(answer.last_batch, answer.already)
 
     async def abort(self, sink: str, batch_id: int, stages: Sequence[Stage] | None) -> Decision:
         """Abort stages; None: all open stages of this batch and of earlier ones. Committed batches stay."""
-        named = None if stages is None else [TransactionalProducer(*each) for each in stages]
+        named = None if stages is None else [TransactionalProducer(*stage) for stage in stages]
         answer: s.AbortBatchResponse = await self._ask(sink, s.AbortBatchRequest(sink, batch_id, named))
         return Decision(answer.last_batch, answer.already)
 

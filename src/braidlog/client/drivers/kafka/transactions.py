@@ -31,8 +31,12 @@ class TransactionsDriver(Router):
         for broker in await self.all_brokers():
             answer: t.ListTransactionsResponse = await self.ask_checked(message, broker)
             listed.update(
-                ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id)
-                for each in answer.transaction_states
+                ListedTransaction(
+                    transaction_state.transactional_id,
+                    transaction_state.transaction_state,
+                    transaction_state.producer_id,
+                )
+                for transaction_state in answer.transaction_states
             )
         return sorted(listed)
 
@@ -70,7 +74,9 @@ class TransactionsDriver(Router):
             answer: t.DescribeProducersResponse = await self.ask(message, leader)
             for part in only(answer.topics, "DescribeProducers").partitions:
                 self.check_code(part.error_code, part.error_message, place=(topic, part.partition_index))
-                producers += [_producer_of(part.partition_index, each) for each in part.active_producers]
+                producers += [
+                    _producer_of(part.partition_index, active_producer) for active_producer in part.active_producers
+                ]
         return sorted(producers)
 
     async def abort_transaction(self, info: TransactionInfo) -> None:

@@ -33,9 +33,13 @@ class UsersDriver(Router):
             if result.error_code != E.RESOURCE_NOT_FOUND:  # the user has no credentials
                 self.check_code(result.error_code, result.error_message)
         return sorted(
-            UserCredential(result.user, _NAMES.get(each.mechanism, str(each.mechanism)), each.iterations)
+            UserCredential(
+                result.user,
+                _NAMES.get(credential_info.mechanism, str(credential_info.mechanism)),
+                credential_info.iterations,
+            )
             for result in answer.results
-            for each in result.credential_infos
+            for credential_info in result.credential_infos
         )
 
     async def set_password(self, user: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:

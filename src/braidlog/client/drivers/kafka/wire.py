@@ -49,7 +49,9 @@ def _by_name(versions: ApiVersionsResponse) -> ApiVersionsResponse:
     return msgspec.structs.replace(
         versions,
         api_keys=[
-            msgspec.structs.replace(each, max_version=min(each.max_version, _LAST.get(each.api_key, 2**15 - 1)))
-            for each in versions.api_keys
+            msgspec.structs.replace(
+                api_key, max_version=min(api_key.max_version, _LAST.get(api_key.api_key, 2**15 - 1))
+            )
+            for api_key in versions.api_keys
         ],
     )
