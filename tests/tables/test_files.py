@@ -90,7 +90,7 @@ def test_a_store_that_fails_at_whatever_request(topic: Topic, store: ObjectStore
         at += 5
     assert len(told) > 1
     assert {error.reason for error in told} == {Reason.UNAVAILABLE}
-    assert all("the table of topic 'orders' is not written" in str(error) for error in told)
+    assert all("cannot write the table of topic 'orders'" in str(error) for error in told)
 
 
 def test_a_store_that_never_answers(topic: Topic, store: ObjectStore, tmp_path: Path) -> None:

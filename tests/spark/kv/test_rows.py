@@ -133,7 +133,7 @@ def test_rows_say_what_is_done() -> None:
         ({"key": ["k"], "value": pa.array([None], pa.string()), "op": ["set"]}, "the value is null"),
         ({"key": ["k"], "value": ["x"], "ttl_ms": [-1]}, "invalid ttl_ms -1"),
         ({"key": ["k" * 257], "value": ["x"]}, "has 257 bytes; a key must have 1 to 256"),
-        ({"key": ["k"], "value": ["x" * 65_537]}, "a value of 65537 bytes"),
+        ({"key": ["k"], "value": ["x" * 65_537]}, "the value has 65537 bytes"),
     ):
         with pytest.raises(KeyValueSinkError, match=said):
             list(rows_of(rows(**columns)))
@@ -238,7 +238,7 @@ def test_options() -> None:
     for schema, said in (
         (StructType().add("key", "string"), "'value' is missing"),
         (StructType([*columns.fields]).add("extra", "integer"), "cannot write column 'extra'"),
-        (StructType().add("key", "integer").add("value", "string"), "`key` is binary or string, not int"),
+        (StructType().add("key", "integer").add("value", "string"), "`key` must be binary or string, not int"),
     ):
         with pytest.raises(ValueError, match=said):
             Target({"servers": "h:1"}, schema)

@@ -111,7 +111,7 @@ def test_every_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_path: P
     changed = silver.rows(raw, SETTINGS, load)
     assert "nested" not in changed.columns
     assert [row.loud for row in changed.orderBy("_offset").collect()] == ["X", "X"]
-    with pytest.raises(BrokerError, match=r"none.sql leaves out _topic"):
+    with pytest.raises(BrokerError, match=r"none.sql drops _topic"):
         silver.rows(raw, SETTINGS, [transforms.load(tmp_path, "none.sql")])
 
 
