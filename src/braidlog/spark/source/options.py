@@ -144,8 +144,8 @@ class Query(Options, format="braidlog", direction="read"):
     target_partition_bytes: int = o.option(
         o.size,
         "64m",
-        "The approximate log bytes per task. Default: the value shown, and four times as many if no column "
-        "is made of values.",
+        "The approximate log bytes per task. If it is not set, a query whose columns do not include values reads "
+        "four times the default.",
     )
     on_data_loss: str = o.option(
         o.one_of("fail", "skip", "report"),
