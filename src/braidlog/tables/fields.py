@@ -1,8 +1,7 @@
-"""Columns of the fields that JSON objects have.
+"""Converts fields of JSON objects to columns.
 
-Knows: which type a field gets when it is first seen, what fits a type. Refuses to know: tables, files.
-Invariants: a column never changes its type, and no two differ in case only: Spark would take them for one. What does not fit its
-column is null there; `value` has every record's bytes as they are, so that nothing is lost by that.
+A column never changes its type, and no two columns differ only in case: Spark would treat them as one. A value that
+does not fit its column is null there; the column `value` keeps every record's bytes. Does not handle: tables, files.
 
 | in JSON                    | column  | also fits            |
 |----------------------------|---------|----------------------|
@@ -12,8 +11,8 @@ column is null there; `value` has every record's bytes as they are, so that noth
 | a string                   | string  |                      |
 | a list, an object          | string  | its JSON             |
 
-A field of which the rows that it comes with have whole and other numbers is a double. A field named like a column that every
-table has gets an underscore before its name.
+If the rows of one export have both integers and other numbers in a new field, its column is a double. A field with
+the name of a standard column gets a leading underscore.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,38 +27,38 @@ from braidlog.codec.columns import json_to_arrow
 from braidlog.tables.segments import SCHEMA
 
 FIELDS_MAX = 500
-"""Columns of one table; a topic whose fields are names of things would make millions."""
+"""Maximum columns of one table: a topic that uses data as field names would create millions."""
 NAME_CHARS_MAX = 200
 _INT64 = range(-(2**63), 2**63)
 _DOUBLE_MAX = 2.0**1000
-"""Of whole numbers that are doubles: less than any that has none."""
+"""The bound of whole numbers stored as doubles: below it all are exact."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 Row = dict[str, Any]
 
 
 def objects(values: Iterable[bytes | None]) -> list[Row | None]:
-    """What each value is as a JSON object; None if it is none."""
-    found: list[Row | None] = []
+    """Parse each value as a JSON object; None if it is not one."""
+    parsed: list[Row | None] = []
     for value in values:
         try:
             row = None if value is None else _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             row = None
-        found.append(row if isinstance(row, dict) else None)
-    return found
+        parsed.append(row if isinstance(row, dict) else None)
+    return parsed
 
 
 def column_of(field: str) -> str:
-    """The column of a field."""
+    """Return the column name of a field."""
     return f"_{field}" if field.lower() in SCHEMA.names else field
 
 
 def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row | None]) -> None:
-    """Add to `kinds` the columns of fields that are new in these rows and have a value."""
+    """Add to `kinds` the columns of new fields that have a value in these rows."""
     taken = {name.lower() for name in (*known.names, *kinds)}
     settled: set[str] = set()
-    """Fields of which nothing can be learned any more."""
+    """Fields whose column type is final."""
     for row in rows:
         if row is None or row.keys() <= settled:
             continue
@@ -75,19 +74,19 @@ def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row
                 kinds[column] = kind
             elif {kinds[column], kind} == {pa.int64(), pa.float64()}:
                 kinds[column] = pa.float64()
-            if kinds[column] != pa.int64():  # which may turn out to be a double
+            if kinds[column] != pa.int64():  # an integer column may still become a double
                 settled.add(field)
 
 
 def is_name(column: str) -> bool:
-    """Whether a column can be called so."""
+    """Return whether a column can have this name."""
     return 0 < len(column) <= NAME_CHARS_MAX and column.isprintable() and "." not in column
 
 
 def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
-    """What `columns` gives for these values, without an object for each: in C, or by Arrow's own parser where nothing was
-    compiled. None where the two could differ: there is a field without a column, a value that does not fit its own, or something
-    that is no JSON object."""
+    """Return the result of `columns` without creating Python objects: in C, or with Arrow's parser without the
+    compiled kernel. Returns None if the two could differ: for a field without a column, a value that does not fit its
+    column, or a value that is not a JSON object."""
     names = [_field_of(each.name) for each in schema]
     if not names or len({*names}) < len(names):
         return None
@@ -95,18 +94,18 @@ def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
 
 
 def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    keys = [each.encode("utf-8", "surrogatepass") for each in names]
+    keys = [name.encode("utf-8", "surrogatepass") for name in names]
     buffers = values.buffers()
-    if buffers[2] is None or any(b'"' in each or b"\\" in each for each in keys):
+    if buffers[2] is None or any(b'"' in key or b"\\" in key for key in keys):
         return None
     kinds = bytes(_KINDS[each] for each in schema.types)
     try:
-        found = json_to_arrow.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
-        if found is None:
+        parts = json_to_arrow.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
+        if parts is None:
             return None
-        filled, has_more_than_ascii = found
+        filled, has_more_than_ascii = parts
         if has_more_than_ascii:
-            values.cast(pa.string())  # is it UTF-8?
+            values.cast(pa.string())  # raises if it is not UTF-8
     except (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return [
@@ -125,33 +124,33 @@ def _as_text(nested: bytes) -> bytes:
 
 
 def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    # An object around each: it ends where it began whatever the value is, and more of them than values are noticed.
+    # Wrap each value in an object: an early end of a value changes the number of objects, which is detected.
     lines = pc.binary_join_element_wise(b'{"v":', values.fill_null(b"null"), b"}\n", b"")
     data = lines.buffers()[2]
-    wanted = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
+    target = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
     try:
-        found = pj.read_json(
+        parsed = pj.read_json(
             pa.BufferReader(data),
             pj.ReadOptions(use_threads=False, block_size=data.size + 1),
-            pj.ParseOptions(wanted, unexpected_field_behavior="error"),
+            pj.ParseOptions(target, unexpected_field_behavior="error"),
         )
-        values.cast(pa.string())  # the parser does not mind what is no UTF-8
+        values.cast(pa.string())  # the parser accepts invalid UTF-8
     except pa.ArrowException:
         return None
-    if found.num_rows != len(values):
+    if parsed.num_rows != len(values):
         return None
-    arrays = found["v"].combine_chunks().flatten()
-    if found["v"].null_count != values.null_count:
-        return None  # a value that is JSON's null is no object
-    # It reads NaN, which JSON has not, and numbers that no double has.
-    doubles = [each for each in arrays if each.type == pa.float64()]
-    if not all(pc.all(pc.less(pc.abs(each), _DOUBLE_MAX)).as_py() in (True, None) for each in doubles):
+    arrays = parsed["v"].combine_chunks().flatten()
+    if parsed["v"].null_count != values.null_count:
+        return None  # a JSON null is not an object
+    # Arrow accepts NaN, which JSON does not have, and numbers beyond the range of a double.
+    doubles = [array for array in arrays if array.type == pa.float64()]
+    if not all(pc.all(pc.less(pc.abs(double), _DOUBLE_MAX)).as_py() in (True, None) for double in doubles):
         return None
     return arrays  # type: ignore[no-any-return] # Arrow has no types
 
 
 def columns(rows: Sequence[Row | None], schema: pa.Schema) -> list[pa.Array]:
-    """Of each field of `schema` what the rows have of it."""
+    """Return the rows' values for each field of `schema`."""
     return [_column(rows, field) for field in schema]
 
 
@@ -164,7 +163,7 @@ def _column(rows: Sequence[Row | None], field: pa.Field) -> pa.Array:
 
 
 def _field_of(column: str) -> str:
-    """The table's column tells which field it is: names that begin with an underscore may be of one that was in the way."""
+    """Return the field of a table's column: a leading underscore may have been added to avoid a name conflict."""
     return column[1:] if column.startswith("_") and column[1:].lower() in SCHEMA.names else column
 
 

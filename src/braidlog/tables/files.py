@@ -1,7 +1,6 @@
-"""Files of a table, as pyiceberg reads and writes them: on a local disk durable when they are closed.
+"""Files of a table for pyiceberg, durable on a local disk when they are closed.
 
-Knows: pyiceberg's port for files. Refuses to know: what is in them.
-Invariant: a file that was closed survives power loss, name and bytes: the commit that names it may come next.
+A closed file survives power loss, name and bytes, so that a commit may refer to it. Does not handle: file contents.
 """
 
 import io
@@ -16,15 +15,16 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 _LOCAL = "file"
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""In seconds; unless the store's properties say otherwise."""
+"""Timeouts in seconds, unless the store's properties set them."""
 
 
 class TableIO(PyArrowFileIO):
-    """See `py-io-impl` of pyiceberg."""
+    """An implementation of pyiceberg's `py-io-impl`."""
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
-        """Azure's URIs begin with `container@account.host`, as other engines write them; Arrow's paths with the container."""
+        """Parse a location. Azure URIs begin with `container@account.host`, as other engines write them; Arrow's
+        paths with the container."""
         scheme, netloc, path = PyArrowFileIO.parse_location(location, properties)
         if scheme in _AZURE and "@" in netloc:
             container = netloc.partition("@")[0]
@@ -38,15 +38,15 @@ class TableIO(PyArrowFileIO):
         return _LocalFile(location, path, self.fs_by_scheme(scheme, netloc))
 
     def names(self, folder: str) -> dict[str, int]:
-        """The files of a folder, and when each was written, in ms; none if it is not there."""
+        """Return a folder's files with their modification times in ms; empty if it does not exist."""
         scheme, netloc, path = self.parse_location(folder, self.properties)
-        found = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return {each.base_name: (each.mtime_ns or 0) // 10**6 for each in found if each.type is FileType.File}
+        entries = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
+        return {entry.base_name: (entry.mtime_ns or 0) // 10**6 for entry in entries if entry.type is FileType.File}
 
 
 def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """Arrow's file system for a URI, and the path in it. Credentials that the properties leave out, Arrow looks for where the
-    store's own tools do."""
+    """Return Arrow's file system for a URI, and the path in it. Arrow reads missing credentials from the store's
+    usual environment."""
     known = {**PATIENCE, **store_properties(properties)}
     files = TableIO(known)
     scheme, netloc, path = files.parse_location(location, known)
@@ -54,7 +54,7 @@ def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSyste
 
 
 def store_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """With a region of S3: told, so that nobody asks Amazon in which of its regions a bucket of another store is."""
+    """Add a default S3 region: otherwise Arrow asks Amazon for the region of another store's bucket."""
     said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     is_elsewhere = (
         "s3.endpoint" in properties or "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
@@ -83,7 +83,7 @@ class _DurableFile(io.BufferedWriter):
 
 
 def _make_folders(path: str) -> None:
-    """Durably: a crash must not keep a file and lose the folder it is in."""
+    """Create folders durably: after a crash a file must not exist without its folder."""
     if not os.path.isdir(path):
         _make_folders(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)

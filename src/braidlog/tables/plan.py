@@ -1,6 +1,6 @@
-"""What a node asks of the process that writes its tables, and what comes back.
+"""The messages between a node and the worker process that writes its tables.
 
-Knows: shapes. Refuses to know: Parquet, Iceberg; a node that has no table imports neither.
+A node without tables imports neither Parquet nor Iceberg.
 """
 
 import msgspec
@@ -12,21 +12,21 @@ from braidlog.storage.state.transaction_index import Aborted
 
 
 class TablePlace(msgspec.Struct, frozen=True):
-    """Where tables are."""
+    """The location of tables."""
 
     warehouse: str
     """A folder or a URI; each table has a folder in it."""
     catalog: dict[str, str]
-    """As pyiceberg calls its properties; empty: a file of SQLite in the warehouse."""
+    """pyiceberg's properties; empty: a SQLite file in the warehouse."""
     namespace: str
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Closed segments of one partition, all of whose transactions have ended."""
+    """Closed segments of one partition whose transactions have all ended."""
 
     partition: int
     start: int
-    """Where the log begins: what is before it in the first segment is deleted."""
+    """The log start offset: earlier records in the first segment are deleted."""
     sources: list[Source]
     aborted: list[Aborted]
 
@@ -36,7 +36,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Rows to be added to one topic's table, and what is to be let go. Without parts: say how the table is."""
+    """Rows to add to a topic's table, and rows to remove. Without parts only the table's state is reported."""
 
     place: TablePlace
     topic: str
@@ -46,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
     now_ms: int
     retention_ms: int
     schemas: list[tuple[bytes, bytes | None]] = []
-    """Keys and values of the log of schemas: those that concern the topic's subject, where the form has schemas."""
+    """Keys and values of the log of schemas that concern the topic's subject, if the format has schemas."""
 
     @property
     def subject(self) -> str:
@@ -54,20 +54,20 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A topic's table as it is now."""
+    """The current state of a topic's table."""
 
     offsets: dict[int, int] = {}
-    """Of each partition: all below are rows."""
+    """By partition: all records below this offset are in the table."""
     rows: int = 0
     bytes: int = 0
     files: int = 0
     metadata: str = ""
-    """Where the table's newest metadata file is."""
+    """The location of the table's newest metadata file."""
     committed_ms: int = 0
     """When it was last changed; 0: never."""
     undecoded: int = 0
-    """Rows of it whose value is none of its form."""
+    """Rows whose value does not match the format."""
     missed: list[int] = []
-    """Partitions whose segments were exchanged or removed meanwhile: plan them anew."""
+    """Partitions whose segments were replaced or removed during the export: plan them again."""
     unread: list[int] = []
-    """Partitions that hold something that cannot be read."""
+    """Partitions with unreadable segments."""

@@ -1,8 +1,7 @@
-"""Rows of a table out of records: what of their values becomes columns.
+"""Converts records to rows of a table.
 
-Knows: which columns a table has and gets. Refuses to know: tables, files.
-Invariant: `columns` are those that the table had, and new ones after them; a row has every record's bytes as they are, whatever
-becomes of its value. A value that is none of its form is null in the columns, and counted.
+`columns` are the table's columns, then new ones. A row always contains the record's bytes. A value that does not
+match its format is null in the other columns, and counted. Does not handle: tables, files.
 """
 
 from collections.abc import Iterator
@@ -14,29 +13,29 @@ from braidlog.tables import fields
 from braidlog.tables.segments import SCHEMA
 
 SLICE_BYTES = 4 * 1024 * 1024
-"""Of records whose values are Python's objects at the same time: those take ten times as much."""
+"""Record bytes decoded to Python objects at a time: the objects take ten times as much memory."""
 FIRST_ROWS = 500
 
 
 class Rows(NamedTuple):
     table: pa.Table
     undecoded: int = 0
-    """Values among them that are none of the form."""
+    """The number of values that do not match the format."""
 
 
 class Columns(Protocol):
-    """What makes rows of one turn."""
+    """Converts records to rows for one export."""
 
     @property
     def columns(self) -> pa.Schema:
-        """Of the whole table, when these rows are in it."""
+        """The columns of the whole table after adding these rows."""
         ...
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows: ...
 
 
 class RawColumns:
-    """Values as they are."""
+    """Values as bytes, without further columns."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
@@ -46,33 +45,34 @@ class RawColumns:
 
 
 class JsonColumns:
-    """Fields of JSON objects, too: a column for each that is seen."""
+    """Adds a column for each field of JSON objects."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows:
         new: dict[str, pa.DataType] = {}
-        known = [each for each in self.columns if each.name not in SCHEMA.names and each.type in fields.OF_JSON]
+        known = [column for column in self.columns if column.name not in SCHEMA.names and column.type in fields.OF_JSON]
         done, undecoded = [], 0
         for rows in slices(batches):
             values = rows.column("value")
             own = pa.schema([*known, *map(pa.field, new.keys(), new.values())])
-            found = fields.parse(values, own)
-            if found is None:
+            columns = fields.parse(values, own)
+            if columns is None:
                 objects = fields.objects(values.to_pylist())
                 undecoded += objects.count(None) - values.null_count
                 fields.note_new(self.columns, new, objects)
                 own = pa.schema([*known, *map(pa.field, new.keys(), new.values())])
-                found = fields.columns(objects, own)
-            done.append(with_columns(rows, own, found))
+                columns = fields.columns(objects, own)
+            done.append(with_columns(rows, own, columns))
         self.columns = pa.schema([*self.columns, *map(pa.field, new.keys(), new.values())])
-        # A column that came with a later slice is null in those before; one that became a double there is one in all.
+        # A column added by a later slice is null in earlier ones; a column that became a double is a double in all.
         return Rows(pa.concat_tables(done, promote_options="permissive"), undecoded)
 
 
 def slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first ones are small: from them fields are learned, for the others to be parsed at once."""
+    """Split batches. The first slices are small: fields are learned from them, so that the rest can be parsed without
+    objects."""
     most = FIRST_ROWS
     for batch in batches:
         step = max(batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1), 1)
@@ -83,5 +83,5 @@ def slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             most *= 10
 
 
-def with_columns(rows: pa.RecordBatch, own: pa.Schema, found: list[pa.Array]) -> pa.Table:
-    return pa.Table.from_arrays([*rows.columns, *found], schema=pa.schema([*SCHEMA, *own]))
+def with_columns(rows: pa.RecordBatch, own: pa.Schema, columns: list[pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays([*rows.columns, *columns], schema=pa.schema([*SCHEMA, *own]))

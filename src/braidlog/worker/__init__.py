@@ -1,4 +1,4 @@
-"""What is computed beside the node's loop, in a process of its own: jobs, how each is done, the process that does them.
+"""Computations outside the node's event loop, in a separate process: jobs, their implementation, the process.
 
-`jobs.py` is what others import; `server/process/worker_process.py` keeps the process.
+Other packages import `jobs.py`; `server/process/worker_process.py` starts the process.
 """

@@ -1,8 +1,8 @@
-"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the process, with a socket that its node has made. Not for people to start.
+"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the worker process, started by a node with an inherited socket.
 
-Knows: one socket, one job at a time, when to end. Refuses to know: the network, the state of the node, files that no job names.
-Invariants: it takes no more than BYTES of memory (a job that needs more fails, and the next one is done); it ends when its node
-does, by whatever death: between jobs its channel reads an end of file, in the middle of one the kernel ends it.
+Does not handle: the network, the node's state, files that no job names. It uses at most BYTES of memory: a larger job
+fails, and the next one is processed. It ends when its node does: between jobs it reads an end of file, during a job
+the kernel kills it.
 """
 
 import ctypes
@@ -24,9 +24,7 @@ _DISK = OsDisk()
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     bytes_max = int(sys.argv[2])
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the node, which ends this process when it has ended itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the node, which stops this process last
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     take_priority(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
@@ -34,16 +32,16 @@ def main() -> None:
     serve(channel, bytes_max)
 
 
-def take_priority(wanted: str) -> None:
-    """Niceness; or `idle`: processor and disk when nobody else wants them, and whoever wakes up has the processor at once."""
-    if wanted == IDLE:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel takes the class of its I/O from that
+def take_priority(priority: str) -> None:
+    """Set the niceness; or `idle`: use CPU and disk only when they are otherwise unused, and yield immediately."""
+    if priority == IDLE:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel derives the I/O class from it
     else:
-        os.nice(int(wanted))
+        os.nice(int(priority))
 
 
 def serve(channel: socket.socket, bytes_max: int) -> None:
-    """Do one job after the other until the channel ends."""
+    """Process jobs one after the other until the channel closes."""
     while head := _receive(channel, FRAME.size):
         message_bytes, payload_bytes = FRAME.unpack(head)
         assert message_bytes <= MESSAGE_BYTES_MAX
@@ -52,15 +50,13 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
         if len(payload) < payload_bytes:
             return
         try:
-            outcome, found = _do(read_job(message), payload)
+            outcome, result = _do(read_job(message), payload)
         except MemoryError:
-            text = (
-                f"the job takes more memory than the worker may have ({bytes_max} bytes); see worker.memory_bytes_max"
-            )
-            outcome, found = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
-        channel.sendall(frame(outcome, found))
-        channel.sendall(found)
-        del payload, found  # an idle worker holds nothing
+            text = f"the job needs more memory than the worker may use ({bytes_max} bytes); see worker.memory_bytes_max"
+            outcome, result = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
+        channel.sendall(frame(outcome, result))
+        channel.sendall(result)
+        del payload, result  # an idle worker holds no job's memory
 
 
 def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
@@ -76,7 +72,7 @@ def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
 
 
 def _receive(channel: socket.socket, size: int) -> bytearray:
-    """So many bytes; fewer when the channel ends first."""
+    """Read this many bytes; fewer if the channel closes first."""
     data = bytearray(size)
     view, filled = memoryview(data), 0
     while filled < size:

@@ -1,8 +1,8 @@
-"""The jobs a node gives to its worker process, and what comes back.
+"""The jobs that a node sends to its worker process, and their results.
 
-Knows: shapes, and how a job travels. Refuses to know: how a job is done (`job_functions.py`), who runs it.
-Invariant: a job says how much memory it may take; its payload is bytes beside it, which are never copied into a message. A job
-about a file names it, and changes nothing that is in use.
+Does not handle: executing jobs (`job_functions.py`), running the process. A job states the maximum memory of its result.
+Its payload follows the message, and is never copied into it. A job about a file names it, and does not change files
+in use.
 
     frame    u32 length of the message | u32 length of the payload | message (msgpack) | payload
 """
@@ -20,21 +20,21 @@ Buffer = bytes | bytearray | memoryview
 FRAME = Struct(">II")
 MESSAGE_BYTES_MAX = 64 * 1024
 LOW, IDLE = "10", "idle"
-"""Priorities of a worker: a niceness, or only what nobody else wants."""
+"""Priority of a worker: a niceness, or idle."""
 
 
 class CheckRecords(msgspec.Struct, frozen=True, tag=True):
-    """Is every record of this batch sound? The payload is the batch, whole and with a CRC that holds."""
+    """Validate every record of a batch. The payload is the whole batch, with a valid CRC."""
 
     decompressed_bytes_max: int
     keyed: bool = False
     """Whether every record must have a key: the topic is compacted."""
     heads: bool = False
-    """Whether what the values begin with is asked for; the answer's bytes are its `Heads`."""
+    """Whether to return what the values begin with: the answer's bytes are their `Heads`."""
 
 
 class ClipRecords(msgspec.Struct, frozen=True, tag=True):
-    """Some records of this batch, as an uncompressed batch: those from an offset and a time on, one at least if there is any."""
+    """Return part of a batch, uncompressed: the records from an offset and a time on, at least one if there is any."""
 
     start_offset: int
     records_max: int
@@ -44,21 +44,21 @@ class ClipRecords(msgspec.Struct, frozen=True, tag=True):
 
 
 class ScrubSegment(msgspec.Struct, frozen=True, tag=True):
-    """Is what the disk has of a closed segment whole? From a place on, about `bytes_max` bytes. Answers with `Scrubbed`."""
+    """Verify about `bytes_max` bytes of a closed segment on disk, from a position on. Answers with `Scrubbed`."""
 
     path: str
     base_offset: int
     generation: int
-    """Of the file that `position` and `offset` are about; another one is read from its beginning."""
+    """The identity of the file for `position` and `offset`; another file is read from its beginning."""
     position: int
     offset: int
     bytes_max: int
     epochs: list[tuple[int, int]]
-    """Which epoch wrote from which offset on; none: epochs are not checked."""
+    """The start offset of each epoch; empty: epochs are not checked."""
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
-    """Where a `ScrubSegment` has come to; at the end of the file if that is so."""
+    """How far a `ScrubSegment` has come, and whether it has reached the end of the file."""
 
     generation: int
     position: int
@@ -66,41 +66,41 @@ class Scrubbed(msgspec.Struct, frozen=True):
     bytes_read: int
     is_end: bool
     damaged: list[int] = []
-    """Offsets at which there is no whole batch."""
+    """Offsets without a whole batch."""
     fault: str = ""
-    """Why the rest could not be read; empty also for a file that is gone, as segments do."""
+    """Why the rest could not be read; empty also for a removed file, because segments are removed regularly."""
 
 
 class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
-    """Write the next segment of a compaction beside its place. The payload is its `Plan`
-    (`storage/compaction/compaction_merge.py`), the answer
-    a `Rewritten`."""
+    """Write the next segment of a compaction to a temporary file. The payload is its `Plan`
+    (`storage/compaction/compaction_merge.py`), the answer a `Rewritten`."""
 
     first: int
-    """Which of the plan's segments is the first to be replaced."""
+    """The first of the plan's segments to replace."""
 
 
 class TurnSegments(msgspec.Struct, frozen=True, tag=True):
-    """Make closed segments rows of their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a `Turned`."""
+    """Export closed segments to their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a
+    `Turned`."""
 
 
 class CompareSchemas(msgspec.Struct, frozen=True, tag=True):
-    """Read a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`, the answer is what
-    `Task.answer` returns."""
+    """Parse a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`, the
+    answer is what `Task.answer` returns."""
 
 
 Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments | CompareSchemas
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """It went well. What a job gives beside bytes is a number."""
+    """The job succeeded. Its result is a number, and bytes that follow the message."""
 
     number: int = 0
-    """CheckRecords: what the records take when decompressed. ClipRecords: the offset after those given."""
+    """CheckRecords: the decompressed size of the records. ClipRecords: the offset after the returned records."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It did not. Without a reason, the bytes were wrong, or the disk failed."""
+    """The job failed. Without a reason the bytes were invalid, or the disk failed."""
 
     reason: str | None
     text: str
@@ -113,9 +113,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer:
-    """What a job gave: a number as `Done` has it, and bytes, which count in the node's memory until whoever asked leaves it.
+    """The result of a job: a number as in `Done`, and bytes that count in the node's memory until the caller releases
+    them.
 
-    Leave it with `with`. One that nobody took, because who asked was gone, is left when it is dropped.
+    Use it in a `with` statement. An answer whose caller was cancelled is released when it is garbage collected.
     """
 
     __slots__ = ("_leave", "number", "payload")
@@ -139,12 +140,13 @@ class Answer:
 
 
 class Worker(Protocol):
-    """Where jobs are done."""
+    """Executes jobs."""
 
     def do(self, job: Job, payload: Buffer) -> Awaitable[Answer]:
-        """The answer, or what `perform` raises. `BrokerError` with `TIMED_OUT` when it cannot be done now.
+        """Return the answer, or raise what `perform` raises. `BrokerError` with `TIMED_OUT` if the job cannot be done
+        now.
 
-        Who asks for bytes leaves the answer when they are used up: no job is begun while too many are in use.
+        The caller must release the answer after use: no job is started while too many bytes are in use.
         """
         ...
 
@@ -156,6 +158,6 @@ read_outcome = msgspec.msgpack.Decoder(Done | Failed).decode
 
 
 def frame(message: Job | Done | Failed, payload: Buffer) -> bytes:
-    """What goes before the payload."""
+    """Return the bytes before the payload."""
     encoded = _encode(message)
     return FRAME.pack(len(encoded), len(payload)) + encoded
