@@ -1,7 +1,4 @@
-"""What can be set of the key-value store, with the defaults and the bounds.
-
-Knows: names, defaults, what is out of range. Refuses to know: who reads them.
-"""
+"""The settings of the key-value store, with defaults and bounds."""
 
 from enum import StrEnum
 
@@ -12,10 +9,10 @@ from braidlog.model.settings import Flush
 
 
 class Eviction(StrEnum):
-    """What happens when a mutation needs more memory than there is.
+    """The reaction to a mutation that needs more memory than available.
 
-    refuse: it is refused with OUT_OF_MEMORY.
-    lru: the keys that were not used for longest go until there is room.
+    refuse: the mutation is refused with OUT_OF_MEMORY.
+    lru: the least recently used keys are evicted until it fits.
     """
 
     REFUSE = "refuse"
@@ -26,17 +23,17 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The settings of one store."""
 
     memory_bytes_max: int = 1024 * 1024 * 1024
-    """What keys and values may take; 0 is no limit."""
+    """Memory for keys and values; 0 means no limit."""
     eviction: Eviction = Eviction.REFUSE
     flush: Flush = Flush.ACK
     flush_interval_ms: int = 1_000
     flush_window_bytes: int = 64 * 1024 * 1024
     snapshot_wal_bytes: int = 64 * 1024 * 1024
-    """A snapshot is taken when the log has grown by so much since the last one, and by as much as the last one was large."""
+    """A snapshot is taken once the log has grown by this much since the last snapshot, and by that snapshot's size."""
     feed: bool = True
-    """Write every mutation into the topic `__kv` as well."""
+    """Publish every mutation in the topic `__kv`, too."""
     feed_linger_ms: int = 50
-    """How long a mutation may wait for others before it is told: each batch of the feed costs a sync that others wait behind."""
+    """How long a mutation may wait for further ones before it is published: each batch of the feed costs a sync."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
