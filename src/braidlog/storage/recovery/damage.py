@@ -1,4 +1,4 @@
-"""What recovery finds in a partition: damage, and what an opening puts right, as values with a sentence each."""
+"""Describe damage to a partition and the changes that an opening makes, as values with a sentence each."""
 
 from enum import Enum, auto
 
@@ -8,7 +8,7 @@ from braidlog.model.errors import StorageFault
 
 
 class DamageKind(Enum):
-    """What of a partition is broken."""
+    """The kind of damage to a partition."""
 
     BATCH = auto()
     """Bytes that are no whole batch, or not the one that belongs there."""
@@ -29,7 +29,7 @@ class DamageKind(Enum):
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes that were durable and are no longer what they were. Offsets [first_offset, next_offset) cannot be read."""
+    """Durable bytes that have changed. The offsets [first_offset, next_offset) cannot be read."""
 
     file: str
     position: int
@@ -50,7 +50,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class ChangeKind(Enum):
-    """What an opening does about what a crash left."""
+    """What an opening does about the remains of a crash."""
 
     REMOVE_REWRITE = auto()
     """A rewrite was not finished: its file goes."""
@@ -71,7 +71,7 @@ class ChangeKind(Enum):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something an opening puts right, or with `read_only` would. `file` is a name in the partition's folder."""
+    """A repair by an opening, or with `read_only` a proposed one. `file` is a name in the partition's folder."""
 
     kind: ChangeKind
     file: str
@@ -85,7 +85,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class RecoveryReport(msgspec.Struct):
-    """What opening a partition found and did, or with `read_only` would do."""
+    """The findings and repairs of an opening, or with `read_only` the proposed ones."""
 
     clean_stop: bool = True
     is_unsaved: bool = False
@@ -97,7 +97,9 @@ class RecoveryReport(msgspec.Struct):
     """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
 
     def forgive(self, fault: StorageFault) -> None:
-        """What a clean stop left is durable: on a full disk it can be read, and the next write saves the state first."""
+        """Allow reads on a full disk after a clean stop: everything is durable, and the next write saves the state
+        first.
+        """
         self.is_unsaved = fault.is_full and self.clean_stop and not self.changes
         if not self.is_unsaved:
             raise fault
