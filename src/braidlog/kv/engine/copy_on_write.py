@@ -1,11 +1,11 @@
-"""A mapping that somebody looks at, and what was changed since: taking an image of the keys copies nothing.
+"""Take images of a mapping by copy-on-write: later changes go into an overlay, and an image copies nothing.
 
-Knows: which changes are not in the mapping below yet. Refuses to know: keys, values, who looks and for how long.
-Invariant: while `is_looked_at`, the mapping below does not change. Afterwards `merge` moves the changes into it, a few at a time.
+Invariant: while `is_looked_at`, the mapping below does not change. Afterwards `merge` moves the changes into it in
+small steps.
 
     Overlay ─ changes since the second image
-      └ Overlay ─ changes since the first image        what the second image shows
-          └ dict                                       what the first image shows
+     └ Overlay ─ changes since the first image        what the second image shows
+         └ dict                                       what the first image shows
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -16,14 +16,16 @@ _T = TypeVar("_T")
 
 
 class _Removed:
-    """In the place of a value: there is none any more."""
+    """Marks a key as removed, in the place of its value."""
 
 
 _REMOVED: Final = _Removed()
 
 
 class Overlay(MutableMapping[bytes, V]):
-    """Reads as the mapping below with the changes made. No value is None. The key's place in the order may be another."""
+    """The mapping below with changes applied. Values are never None. Changed keys may have another place in the
+    order.
+    """
 
     __slots__ = ("_changes", "_count", "base", "is_looked_at")
 
@@ -79,7 +81,9 @@ class Overlay(MutableMapping[bytes, V]):
                 yield key
 
     def merge(self, count_max: int) -> bool:
-        """Move so many changes into the mapping below, which nobody looks at; return whether all of them are there now."""
+        """Move at most `count_max` changes into the mapping below, which no image uses; return whether all are
+        moved.
+        """
         assert not self.is_looked_at, "an image stands still"
         base, changes = self.base, self._changes
         for _ in range(min(count_max, len(changes))):
@@ -92,7 +96,7 @@ class Overlay(MutableMapping[bytes, V]):
 
 
 def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V]) -> None:
-    """Nobody looks at this mapping any more, which is below `top`."""
+    """Release an image: `looked_at` is its mapping, below `top`."""
     layer = top
     while isinstance(layer, Overlay):
         if layer.base is looked_at:
@@ -103,7 +107,7 @@ def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V])
 
 
 def merged(top: MutableMapping[bytes, V], count_max: int) -> tuple[MutableMapping[bytes, V], bool]:
-    """`top` without the layers that nobody needs any more, and whether there is more to do: each call does a part."""
+    """Merge overlays that no image uses, in part; return the new top, and whether there is more to merge."""
     while isinstance(top, Overlay) and not top.is_looked_at:
         if not top.merge(count_max):
             return top, True

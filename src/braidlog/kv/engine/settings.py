@@ -1,7 +1,4 @@
-"""What can be set of the key-value store, with the defaults and the bounds.
-
-Knows: names, defaults, what is out of range. Refuses to know: who reads them.
-"""
+"""Define the settings of the key-value store, with their defaults and bounds."""
 
 from enum import StrEnum
 
@@ -12,10 +9,10 @@ from braidlog.model.settings import Flush
 
 
 class Eviction(StrEnum):
-    """What happens when a mutation needs more memory than there is.
+    """What happens when a mutation needs more memory than the limit leaves.
 
-    refuse: it is refused with OUT_OF_MEMORY.
-    lru: the keys that were not used for longest go until there is room.
+    refuse: it is rejected with OUT_OF_MEMORY.
+    lru: the least recently used keys are evicted until it fits.
     """
 
     REFUSE = "refuse"

@@ -1,11 +1,9 @@
-"""The store: operations become mutations, mutations are logged, stamped and applied.
+"""Execute operations on the store: mutations are checked, stamped, logged and applied.
 
-Knows: what each operation needs, refuses and changes. Refuses to know: waiting (its owner does), threads, topics, and where its
-log is (mutation_log.py).
-Invariants: a mutation is checked before it is logged and logged before it is applied; nothing changes a key but a logged
-mutation, expiry and eviction included. With a limit, `used_bytes` does not exceed it.
+Invariants: a mutation is checked before it is logged, and logged before it is applied. Only logged mutations change
+keys, including expiry and eviction. With a limit, `used_bytes` does not exceed it.
 
-`execute` neither waits nor suspends. Its owner waits until a mutation is durable.
+`execute` neither blocks nor suspends. The owner of the store waits until a mutation is durable.
 """
 
 import contextlib
@@ -57,7 +55,7 @@ _POPS = {o.End.LEFT: Op.LPOP, o.End.RIGHT: Op.RPOP}
 
 
 class Mutation(msgspec.Struct, frozen=True, gc=False):
-    """A change that was made: what a feed tells of it."""
+    """A mutation as the change feed publishes it."""
 
     sequence: int
     wall_ms: int
@@ -76,7 +74,7 @@ class Listener(Protocol):
 
 
 class Store:
-    """One open store. All of it belongs to one thread."""
+    """One open store. Not thread-safe: one thread owns it."""
 
     def __init__(
         self,
@@ -121,29 +119,29 @@ class Store:
         }
 
     def limit_to(self, memory_bytes_max: int) -> None:
-        """What the keys may take from now on, where several stores share what there is."""
+        """Set the memory limit, if several stores share a limit."""
         self._limit = memory_bytes_max
 
     @property
     def limit(self) -> int:
-        """What the keys may take; 0 is no limit."""
+        """The memory limit of the keys; 0 is no limit."""
         return self._limit
 
     def stop(self, fault: StorageFault) -> None:
-        """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
+        """Reject mutations, because a component that must see each of them cannot. Reads continue."""
         self._stopped = fault
 
     def resume_writes(self) -> None:
-        """Take mutations again: it does."""
+        """Accept mutations again."""
         self._stopped = None
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no mutation is taken any more, if so."""
+        """Why mutations are rejected, or None."""
         return self._stopped or self.log.fault
 
     def execute(self, operation: o.Operation[R], now_ms: int) -> R:
-        """Carry out an operation at once, or raise a `BrokerError` with why not."""
+        """Execute an operation immediately, or raise a `BrokerError` with the reason."""
         key = operation.key
         if not key or len(key) > KV_KEY_BYTES_MAX:
             raise _bad_key(key)
@@ -152,24 +150,24 @@ class Store:
         if self.doubt is not None:
             self._check_doubt(operation, self.doubt)
         self.operations += 1
-        # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
-        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
+        # Never before the last stamp: after the clock is set back, a key that expired must not reappear.
+        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - runs for every operation, and `max` is three times as slow
             now_ms = self.clock.wall_ms
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def _check_doubt(self, operation: o.Operation[Any], doubt: Doubt) -> None:
-        """Refuse what depends on an unknown value: anything but to set it."""
+        """Raise for operations that depend on an unknown value: all except an unconditional `Set`."""
         is_set = isinstance(operation, o.Set) and operation.only is o.Only.ALWAYS
         if not is_set and doubt.holds(operation.key):
             what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"
             raise BrokerError(Reason.UNAVAILABLE, f"{what}; set it, or {REPAIR}")
 
     def read(self, operation: o.Operation[R], now_ms: int) -> R:
-        """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
+        """Return what a read gives at `now_ms`, even if that is before the last stamp. Changes nothing."""
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def expire_if_due(self, key: bytes, now_ms: int) -> None:
-        """A key whose time has come goes now, by a mutation."""
+        """Remove the key with a mutation if it has expired."""
         if self.keyspace.deadlines:
             self._current(key, max(now_ms, self.clock.wall_ms))
 
@@ -330,10 +328,10 @@ class Store:
             raise _too_large(held.size, operation.bytes_max)
         return held.fields.copy()
 
-    # -- what they share -------------------------------------------------------------------------------------
+    # -- shared ------------------------------------------------------------------------------------------------
 
     def _current(self, key: bytes, now_ms: int) -> Value | None:
-        """What a key that is about to change holds. One whose time has come goes first, with a mutation of its own."""
+        """Return the value of a key that is about to change; an expired key is first removed, by a mutation."""
         value = self.keyspace.data.get(key)
         if value is not None and self.keyspace.deadlines and self.keyspace.is_due(key, now_ms):
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
@@ -353,7 +351,9 @@ class Store:
         return held
 
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
-        """Log a mutation and apply it. If it is refused, all is as it was, the clock too: a replay counts its ticks."""
+        """Log a mutation and apply it. If the log rejects it, nothing changes, not even the clock: a replay counts
+        its ticks.
+        """
         if self._stopped is not None:
             raise self._stopped.again()
         clock, keyspace = self.clock, self.keyspace
@@ -384,7 +384,9 @@ class Store:
     # -- memory and time -------------------------------------------------------------------------------------
 
     def _make_room(self, key: bytes, needed: int, now_ms: int) -> None:
-        """Let keys go until `needed` more bytes fit, never `key` itself; or refuse, and then nothing has gone."""
+        """Remove expired keys and evict others until `needed` more bytes fit, never `key` itself; raise before any
+        eviction.
+        """
         keyspace, limit = self.keyspace, self._limit
         if not limit or needed <= 0 or keyspace.used_bytes + needed <= limit:
             return
@@ -409,7 +411,7 @@ class Store:
             self._commit(Op.EVICTED, victim, b"", 0, now_ms)
 
     def expire(self, now_ms: int, count_max: int) -> int:
-        """Let keys go whose time has come, at most so many; return how many went."""
+        """Remove at most `count_max` expired keys; return how many were removed."""
         now_ms = max(now_ms, self.clock.wall_ms)
         count = 0
         while count < count_max and (key := self.keyspace.due(now_ms)) is not None:
@@ -423,7 +425,7 @@ def _number(key: bytes, held: Value) -> int:
         return held
     if type(held) is not bytes:
         raise _wrong_type(key, held, "a counter")
-    # Digits as a counter writes them, and no others: else a counter would read back as something that was not set.
+    # Only digits as a counter writes them: otherwise the counter would read back as a different string.
     if len(held) <= 20:
         with contextlib.suppress(ValueError):
             number = int(held)

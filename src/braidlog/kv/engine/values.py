@@ -1,12 +1,11 @@
-"""What a key can hold, and how it is written out.
+"""Define the values of keys, and encode and decode them.
 
-Knows: the four kinds of value, what each takes in memory, its bytes. Refuses to know: keys, expiry, files.
-Invariant: `size` of a collection is the length of its written form, kept up to date by every change.
+Invariant: `size` of a collection is the length of its encoded form, updated by every change.
 
-| kind    | in memory   | written                                                           |
+| kind    | in memory   | encoded                                                           |
 |---------|-------------|-------------------------------------------------------------------|
 | string  | `bytes`     | itself                                                            |
-| counter | `int`       | decimal digits; it is a string that has been counted with         |
+| counter | `int`       | decimal digits; a string that has been incremented                |
 | list    | `ListValue` | count u32, then of each element: length u32, bytes                |
 | hash    | `HashValue` | count u32, then of each field: length u32, name, length u32, value |
 """
@@ -21,7 +20,7 @@ _U32 = struct.Struct(">I")
 _pack_u32 = _U32.pack
 LENGTH_BYTES = 4
 
-# Bytes that CPython takes, beside those of the keys and values themselves; a test compares the sum with what it really takes.
+# Bytes of CPython's objects besides the content of keys and values; a test compares the total with the real memory.
 KEY_COST = 33 + 47
 """A `bytes` object's own and a place in a dict, which takes 30 to 60."""
 STRING_COST = 33
@@ -36,12 +35,12 @@ RECENCY_COST = 85
 
 
 class ListValue:
-    """A list with two quick ends."""
+    """A list with fast access to both ends."""
 
     __slots__ = ("era", "items", "size")
 
     def __init__(self, items: Iterable[bytes] = (), era: int = 0) -> None:
-        # One that is made from nothing begins in the middle of its block, one made from an empty tuple at an end of it.
+        # An empty deque begins in the middle of its block, one from an empty tuple at an end of it.
         self.items: deque[bytes] = deque(items) if items else deque()
         self.size = LENGTH_BYTES + sum(LENGTH_BYTES + len(item) for item in self.items)
         self.era = era
@@ -60,7 +59,7 @@ class ListValue:
 
 
 class HashValue:
-    """Fields by name, in the order in which they came."""
+    """Fields by name, in insertion order."""
 
     __slots__ = ("era", "fields", "size")
 
@@ -86,7 +85,7 @@ Value = bytes | int | ListValue | HashValue
 
 
 def cost_of(value: Value) -> int:
-    """What a value takes in memory."""
+    """Return the memory cost of a value."""
     if type(value) is bytes:
         return STRING_COST + len(value)
     if type(value) is int:
@@ -95,7 +94,7 @@ def cost_of(value: Value) -> int:
 
 
 def quoted(key: bytes) -> str:
-    """A key as messages show it: as text if it is one, its bytes escaped if not; no more than 60 of them."""
+    """Format a key for messages: as text if it is UTF-8, otherwise with escaped bytes; at most 60 bytes of it."""
     try:
         return repr(key[:60].decode())
     except UnicodeDecodeError:
@@ -118,7 +117,7 @@ def code_of(value: Value) -> int:
 
 
 def write_value(value: Value) -> bytes:
-    """The written form of any value."""
+    """Encode a value."""
     if type(value) is bytes:
         return value
     if type(value) is int:
@@ -127,7 +126,7 @@ def write_value(value: Value) -> bytes:
 
 
 def read_value(kind: str, data: bytes) -> Value:
-    """The value of a written form; a form that is not one is a `ProtocolError`."""
+    """Decode a value; raises `ProtocolError` if it is invalid."""
     match kind:
         case "string":
             return data
@@ -141,7 +140,7 @@ def read_value(kind: str, data: bytes) -> Value:
 
 
 def read_coded(code: int, data: bytes) -> Value:
-    """The value of a written form, by the code of its kind."""
+    """Decode a value by the code of its kind."""
     return read_value(KINDS_BY_CODE.get(code, str(code)), data)
 
 
@@ -159,7 +158,7 @@ def _counted(data: bytes, strings: list[bytes], each: int) -> list[bytes]:
 
 
 def pack_strings(strings: Iterable[bytes]) -> bytes:
-    """Each with its length before it."""
+    """Encode strings, each with its length before it."""
     return b"".join([part for string in strings for part in (_pack_u32(len(string)), string)])
 
 
@@ -168,7 +167,7 @@ def pack_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def strings_in(data: bytes) -> Iterator[bytes]:
-    """The strings of `pack_strings`; bytes that are not such are a `ProtocolError`."""
+    """Decode strings from `pack_strings`; raises `ProtocolError` on other bytes."""
     position, end = 0, len(data)
     while position < end:
         start = position + LENGTH_BYTES
