@@ -49,7 +49,7 @@ def _finish_close(partitions: Sequence[Partition]) -> int:
         try:
             closed += hosted.finish_close()
         except StorageFault as fault:
-            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
+            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault names the file
     return closed
 
 

@@ -85,7 +85,7 @@ def _restart(hosting: PartitionRegistry, places: Iterable[tuple[str, int]]) -> N
         try:
             hosting.reset_log(name, number)
         except StorageFault as fault:
-            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault says where
+            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault names the file
         else:
             log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
 

@@ -173,7 +173,7 @@ class Partition(HostedLog):
     def key(self) -> Key:
         return bytes.fromhex(self.topic_id), self.number
 
-    # -- the log, which may be closed --------------------------------------------------------------------------
+    # -- opening and closing the log ---------------------------------------------------------------------------
 
     def _was_opened(self, log: PartitionLog) -> None:
         flush_on_ack = log.settings.flush is Flush.ACK

@@ -112,7 +112,7 @@ class ReplicaManager(Generic[T]):
         broken = [(each.topic, each.number) for each in self.partitions if each.replicated.is_damaged]
         return sorted({*broken, *self.hosting.offline})
 
-    # -- what comes in -----------------------------------------------------------------------------------------
+    # -- incoming ----------------------------------------------------------------------------------------------
 
     def registered(self, incarnation: int) -> None:
         """Start a new incarnation after the node has registered, at its start or again."""

@@ -141,7 +141,7 @@ class Keyspace:
         self.deadlines, more_deadlines = merged(self.deadlines, count_max)
         return more_keys or more_deadlines
 
-    # -- changing --------------------------------------------------------------------------------------------
+    # -- mutations -------------------------------------------------------------------------------------------
 
     def apply(self, op: int, key: bytes, value: bytes, ttl_seconds: int, wall_ms: int) -> None:
         """Apply a log entry. Raises `StorageFault` if it is impossible in this state: another store wrote it."""

@@ -373,7 +373,7 @@ class Store:
         if op > _COMMANDS_MAX:
             self.expired += op == Op.EXPIRED
             self.evicted += op == Op.EVICTED
-        if keyspace.used_bytes > self.peak_bytes:  # noqa: PLR1730 - as above
+        if keyspace.used_bytes > self.peak_bytes:  # noqa: PLR1730 - runs for every mutation
             self.peak_bytes = keyspace.used_bytes
         if self._listener is not None:
             deadline_ms = keyspace.deadlines.get(key, 0) if keyspace.deadlines else 0

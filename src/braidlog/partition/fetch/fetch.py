@@ -71,7 +71,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """Nodes that its leader sends the reader to if they can serve it."""
 
 
-class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+class OffsetOutOfRange(BrokerError):  # noqa: N818 - a reason with its offsets
     """The offset is outside the log. Carries the log's offsets: some dialects return them."""
 
     def __init__(self, hosted: Partition, requested: int) -> None:
@@ -264,7 +264,7 @@ class Fetch:
         finally:
             unwatch(hosted, wakeup)
 
-    async def records(  # noqa: PLR0913 - a fetch has that many limits
+    async def records(  # noqa: PLR0913 - the limits of a fetch
         self,
         topic: str,
         partition: int,
@@ -293,7 +293,7 @@ class Fetch:
         )
         return Records(found or [], next_offset, high_watermark)
 
-    def rows(  # noqa: PLR0913 - a fetch has that many limits
+    def rows(  # noqa: PLR0913 - the limits of a fetch
         self,
         topic: str,
         partition: int,

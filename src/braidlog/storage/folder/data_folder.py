@@ -13,8 +13,8 @@ renamed away before its files are removed. A topic's name never becomes a path: 
              topics/00000001/topic.a .b  name, id, settings, partitions
                     /0000/               partition 0 (storage/log/partition_log.py), if this node holds it
                     /0000/*.damaged      segments of a copy that was replaced by another node's
-                                         (storage/recovery/log_reset.py): never removed
-                    /0000.<time>.damaged a copy that could not be opened and was replaced: never removed
+                                         (storage/recovery/log_reset.py): kept until the next such copy
+                    /0000.<time>.damaged a copy that could not be opened and was replaced: kept until the next one
                     /0000.gone           a partition that this node no longer holds: removed at the latest when the
                                          folder is opened
              topics/00000002.new         an unfinished creation: removed when the folder is opened
@@ -312,9 +312,7 @@ class DataFolder:
             self._save_meta(building, meta)
             self._disk.sync_folder(building)
         except StorageFault:
-            with contextlib.suppress(
-                StorageFault
-            ):  # the first fault is the one to tell; the rest goes at the next opening
+            with contextlib.suppress(StorageFault):  # raise the first fault; the next opening removes the rest
                 self._remove_tree(building)
             raise
         with self._refuse_downgrade():

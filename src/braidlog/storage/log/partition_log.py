@@ -482,8 +482,8 @@ class PartitionLog:
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches from the leader, with the leader's offsets and epochs.
 
-        They must continue at the log end. The first batch may begin earlier in two cases. An empty batch is sliced
-        to the log end. A log without records begins with that whole batch and starts inside it; this append is
+        They must continue at the log end. The first batch may begin earlier in two cases. An empty batch is shortened to
+        begin at the log end. A log without records begins with that whole batch and starts inside it; this append is
         durable when it returns.
         """
         with self._lock:

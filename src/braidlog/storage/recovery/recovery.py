@@ -88,7 +88,7 @@ class Recovery:
     An `auditor`, which only a dry run may have, reads every byte.
     """
 
-    def __init__(  # noqa: PLR0913 - all that an opening depends on
+    def __init__(  # noqa: PLR0913 - the dependencies of an opening
         self,
         disk: Disk,
         folder: str,

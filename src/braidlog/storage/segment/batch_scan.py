@@ -248,7 +248,7 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
     return header.base_offset
 
 
-# -- one bit outside a checksum -----------------------------------------------------------------------------------
+# -- single-bit errors outside the checksum -----------------------------------------------------------------------
 
 
 def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:

@@ -206,7 +206,7 @@ class Segment:
         end = self._write(parts, position)
         index = self.index if self._index is None else self._index
         index.note(base_offset, position, self.max_timestamp_ms, verified=True)
-        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - as in `take`
+        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - as in `account_for`
             self.max_timestamp_ms = timestamp_ms
         self.next_offset, self.size = next_offset, end
 
@@ -262,7 +262,7 @@ class Segment:
         """Add a batch that is in the file to the index and the offsets."""
         index = self.index if self._index is None else self._index  # saves a property call per batch
         index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
-        if header.max_timestamp > self.max_timestamp_ms:  # noqa: PLR1730 - for every batch: a call less
+        if header.max_timestamp > self.max_timestamp_ms:  # noqa: PLR1730 - saves a call per batch
             self.max_timestamp_ms = header.max_timestamp
         self.next_offset = header.next_offset
 

@@ -101,7 +101,8 @@ class EpochHistory:
 def learn_epochs(known: list[tuple[int, int]], headers: Iterable[BatchHeader]) -> EpochHistory:
     """Extend the known history by the batches that follow it, so that it contradicts as few of them as possible.
 
-    Epochs never go back, so some batches of a run that descends are wrong; the heaviest ascending choice wins.
+    Epochs never go back. So if the epochs of consecutive runs of batches do not ascend, some are wrong; the ascending
+    choice with the most batches wins.
     """
     runs = [(epoch, start, _CERTAIN) for epoch, start in known]
     for header in headers:
@@ -111,7 +112,7 @@ def learn_epochs(known: list[tuple[int, int]], headers: Iterable[BatchHeader]) -
             runs.append((header.leader_epoch, header.base_offset, 1))
     best: dict[
         int, tuple[int, list[int]]
-    ] = {}  # epoch -> (batches, the numbers of the runs) of the best choice it ends
+    ] = {}  # epoch -> (batches, numbers of the runs) of the best choice that ends with it
     for number, (epoch, _, batches) in enumerate(runs):
         weight, chosen = max((best[earlier] for earlier in best if earlier <= epoch), default=(0, []))
         if weight + batches > best.get(epoch, (0,))[0]:
@@ -238,9 +239,7 @@ class PartitionState:
 
 
 def opened_watermark(kept: int, end_offset: int) -> int:
-    """Return the high watermark at opening: never above the saved one, since only other replicas know what is
-    committed there.
-    """
+    """Return the high watermark at opening, never above the saved one: a leader decides what is committed beyond it."""
     return min(kept, end_offset)
 
 
