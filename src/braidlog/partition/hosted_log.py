@@ -36,8 +36,9 @@ class Role(StrEnum):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that the partition remembers. `open_since`: the first offset of its open transaction, if it has
-    one.
+    """A producer that the partition remembers.
+
+    `open_since`: the first offset of its open transaction, if it has one.
     """
 
     producer_id: int
@@ -140,14 +141,16 @@ class HostedLog:
             return held
 
     def begin_close(self) -> None:
-        """Announce a close, on the event loop: a later request for the log waits, or cancels the close if it has not
-        begun.
+        """Announce a close, on the event loop.
+
+        Then a later request for the log waits, or cancels the close if it has not begun.
         """
         self._is_leaving = True
 
     def finish_close(self) -> bool:
-        """Close the log and keep its summary; runs on a thread. A log that does not close cleanly stays, and its
-        fault is raised.
+        """Close the log and keep its summary; runs on a thread.
+
+        A log that does not close cleanly stays, and its fault is raised.
 
         Returns whether it was closed: False if it was requested since, or if a compaction runs.
         """
@@ -321,8 +324,9 @@ class HostedLog:
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that earlier leaders committed is known to be committed. Until then a new leader does
-        not know the end for consumers.
+        """Whether everything that earlier leaders committed is known to be committed.
+
+        Until then a new leader does not know the end for consumers.
         """
         replicated = self._replicated
         role = None if replicated is None else replicated.replica.role
@@ -361,8 +365,9 @@ class HostedLog:
             )
 
     def lag(self, offset: int) -> BrokerError | None:
-        """Return the error if a follower does not have `offset` yet, or its log may be about to be truncated;
-        otherwise None.
+        """Return the error if a follower does not have `offset` yet, or its log may be about to be truncated.
+
+        Otherwise return None.
         """
         if self.role is Role.LEADER or (
             self._refusal is None and self._inbox is None and offset <= self.high_watermark
@@ -379,8 +384,9 @@ class HostedLog:
     # -- waiters -----------------------------------------------------------------------------------------------
 
     def on_truncate(self, drop_above: Callable[[int], None]) -> None:
-        """Register a callback for truncations. It gets an offset: whatever was derived from records at or above it
-        is void.
+        """Register a callback for truncations.
+
+        It gets an offset: whatever was derived from records at or above it is void.
         """
         self._derived.append(drop_above)
 

@@ -191,14 +191,16 @@ class KeyLog:
         return self._partition.replica.watermark
 
     def begin_checkpoint(self) -> Checkpoint:
-        """Start a checkpoint of the leader's state. The caller writes it, and trims the log once its end is
-        committed.
+        """Start a checkpoint of the leader's state.
+
+        The caller writes it, and trims the log once its end is committed.
         """
         return Checkpoint(self.slot)
 
     def end_checkpoint(self, *, is_trimmed: bool) -> None:
-        """Finish a checkpoint. `is_trimmed`: the log begins with it. Whole segments are removed, so some older
-        records remain.
+        """Finish a checkpoint.
+
+        `is_trimmed`: the log begins with it. Whole segments are removed, so some older records remain.
         """
         self.slot.checkpoint = None
         if is_trimmed:
@@ -238,8 +240,9 @@ class KeyLog:
             return error
 
     def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
-        """Decide what to do with a salvaged mutation; valid if everything below the returned offset is committed in
-        this epoch.
+        """Decide what to do with a salvaged mutation.
+
+        The decision is valid if everything below the returned offset is committed in this epoch.
         """
         return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
 
@@ -251,13 +254,14 @@ class KeyLog:
         self._gathers = level
 
     def batch(self, wall_ms: int) -> RecordBatch:
-        """Return the current batch, with space for a record. Raises before its first record: then nothing is
-        written.
+        """Return the current batch, with space for a record.
+
+        Raises before its first record: then nothing is written.
         """
         assert self._gathers is not None, "records are gathered"
         if self._batch is not None and len(self._batch.section) >= BATCH_BYTES_MAX:
             self._flush_gathered()
-        # nothing else happens until all are written, so the check for the first record holds for all
+        # Nothing else happens until all are written, so the check for the first record holds for all
         if self._batch is None:
             self._writer.check(self._gathers)
             self._batch = RecordBatch(wall_ms)

@@ -283,8 +283,9 @@ class Partition(HostedLog):
     def append_section_alone(
         self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records as one batch, sealed in the log of an only replica; None: seal and call
-        `append_alone`.
+        """Append packed records as one batch, sealed in the log of an only replica.
+
+        None: seal and call `append_alone`.
         """
         self.is_used = True
         appended = self.replicated.append_section_alone(section, count, base_timestamp, now_ms)
@@ -395,8 +396,9 @@ class Partition(HostedLog):
         return acknowledgement
 
     async def wait_committed(self, asked: Acknowledgement, runtime: Runtime, seconds: float) -> None:
-        """Return when the request is committed in the leader epoch of its submission; raise TIMED_OUT otherwise, and
-        withdraw it.
+        """Return when the request is committed in the leader epoch of its submission.
+
+        Raise TIMED_OUT otherwise, and withdraw it.
         """
         try:
             await asked.wait(runtime, seconds)

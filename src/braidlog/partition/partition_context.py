@@ -65,8 +65,9 @@ class PartitionContext(Protocol):
 
 
 class StandaloneContext:
-    """The context of a standalone node, which has all replicas: it has no peers, and its partitions resume in their
-    last epoch.
+    """The context of a standalone node, which has all replicas and no peers.
+
+    Its partitions resume in their last epoch.
     """
 
     incarnation = 0

@@ -96,8 +96,9 @@ class PartitionRegistry:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster whose metadata the folder follows, in hex. A standalone node uses the id of its
-        metadata log, which a backup of the folder keeps.
+        """The id of the cluster whose metadata the folder follows, in hex.
+
+        A standalone node uses the id of its metadata log, which a backup of the folder keeps.
         """
         return self._folder.identity.cluster or self._folder.topic(METADATA_TOPIC).topic_id
 

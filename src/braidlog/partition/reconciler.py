@@ -79,8 +79,9 @@ class Reconciler:
             self._unnoted = []
 
     def _start(self) -> list[FolderMade]:
-        """Complete what a crash interrupted, before any request is served. Returns the created folders, to be
-        recorded.
+        """Complete what a crash interrupted, before any request is served.
+
+        Returns the created folders, to be recorded.
         """
         made: list[FolderMade] = []
         for action in self._actions(None):
@@ -92,8 +93,9 @@ class Reconciler:
         return made
 
     async def note_made(self) -> None:
-        """Record the folders created at the start in the metadata, before any request is served, if other nodes
-        write it too.
+        """Record the folders created at the start in the metadata, if other nodes write it too.
+
+        Call it before any request is served.
         """
         while noted := self._unnoted[:NOTED_AT_ONCE]:
             await self._metadata.change(partial(_still_hosted, noted))
@@ -161,8 +163,9 @@ class Reconciler:
         )
 
     def _note(self, topic: Topic) -> list[FolderMade]:
-        """Record the creation of a topic's folder: in the folder for an internal topic of the node, otherwise in the
-        metadata.
+        """Record the creation of a topic's folder.
+
+        For an internal topic of the node it is recorded in the data folder, otherwise in the metadata.
         """
         if is_nodes_own(topic):
             self._folder.remember_internal(topic.name)
@@ -197,8 +200,9 @@ class Reconciler:
             await listener(_name(action))
 
     async def _open(self, action: Open) -> None:
-        """Open a topic's new partitions on threads, before requests find them; if one of a new topic fails, all
-        fail.
+        """Open a topic's new partitions on threads, before requests find them.
+
+        If one of a new topic fails, all fail.
         """
         places = [(action.topic, number) for number in self._to_open(action)]
         if not places:
@@ -302,8 +306,9 @@ def _close(partitions: Iterable[Partition]) -> None:
 
 
 def _is_altered(topic: Topic, before: Topic) -> bool:
-    """Return whether its partitions must be informed. Not if only leaders and replica sets changed, possibly of
-    thousands.
+    """Return whether its partitions must be informed.
+
+    They need not be if only leaders and replica sets changed, possibly of thousands of partitions.
     """
     same = ("settings", "observers", "min_in_sync")
     return any(getattr(topic, each) != getattr(before, each) for each in same)

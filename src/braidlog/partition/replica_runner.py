@@ -114,8 +114,9 @@ class ReplicaPort(Protocol):
         ...
 
     def sync(self, end: int, cuts: int) -> None:
-        """Make everything below `end` durable, then `step` with the result of `ReplicaRunner.synced`. May merge
-        several calls.
+        """Make everything below `end` durable, then `step` with the result of `ReplicaRunner.synced`.
+
+        May merge several calls.
         """
         ...
 
@@ -176,8 +177,9 @@ class ReplicaRunner:
     # -- fast paths of an only replica: no step and no message -------------------------------------------------
 
     def append_alone(self, produced: Produced) -> Appended:
-        """Append a producer's batches on the only replica (`is_sole`); a retry returns the offsets of the first
-        attempt.
+        """Append a producer's batches on the only replica (`is_sole`).
+
+        A retry returns the offsets of the first attempt.
         """
         self._is_behind = True
         data, headers, now_ms, checked, own = produced
@@ -188,8 +190,9 @@ class ReplicaRunner:
     def append_section_alone(
         self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records as one batch sealed in the log; return its offsets and size. None: nothing was
-        written.
+        """Append packed records as one batch sealed in the log; return its offsets and size.
+
+        None: nothing was written.
         """
         self._is_behind = True
         return self.log.append_section(section, count, base_timestamp, leader_epoch=self.epoch, now_ms=now_ms)
@@ -200,8 +203,9 @@ class ReplicaRunner:
         return self.log.append_marker(marker, leader_epoch=self._replica.epoch, now_ms=now_ms).next_offset
 
     def count_alone(self) -> bool:
-        """Commit what the only replica has, with `flush = ack` what is durable. Return whether the high watermark
-        has advanced.
+        """Commit what the only replica has, with `flush = ack` what is durable.
+
+        Return whether the high watermark has advanced.
         """
         log = self.log
         counted = log.durable_offset if self._replica.flush_on_ack else log.end_offset
@@ -240,9 +244,7 @@ class ReplicaRunner:
         self._apart(partial(self._persisted, on_disk), partial(self._finish_rest, before, message, rest))
 
     def _between_batches(self, answer: Diverging) -> Diverging:
-        """Move a truncation point inside a batch to the start of the batch: the step must know that no batch is
-        divided.
-        """
+        """Move a truncation point inside a batch to its start: the step must know that no batch is divided."""
         role, log = self.replica.role, self.log
         if not isinstance(role, Follower) or not follower.is_for_my_question(role, answer):
             return answer
@@ -296,8 +298,9 @@ class ReplicaRunner:
     # -- the epochs of a leader's records ----------------------------------------------------------------------
 
     def up_to_next_epoch(self, answer: Fetched) -> Fetched:
-        """Limit a response to the batches of one epoch; the next fetch gets those of the next, whose start is saved
-        first.
+        """Limit a response to the batches of one epoch.
+
+        The next fetch gets the batches of the next epoch, after the start of that epoch is saved.
         """
         new = [each for each in answer.batches if each.end > self.log.end_offset]
         if not new or new[-1].epoch == new[0].epoch:
@@ -349,8 +352,9 @@ class ReplicaRunner:
             raise error
 
     def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:
-        """Append a producer's batches; a retry waits until the earlier batches are committed. Errors become
-        outcomes.
+        """Append a producer's batches; a retry waits until the earlier batches are committed.
+
+        Errors are reported as outcomes.
         """
         try:
             produced = Produced(data, list(read_headers(data)), self._port.wall_ms())
@@ -378,8 +382,9 @@ class ReplicaRunner:
             self._told_common_end = message.common_end
 
     def _keep_watermark(self) -> None:
-        """Save the high watermark, and the common end even if only that changed: it falls when a replica comes back
-        empty.
+        """Save the high watermark and the common end.
+
+        The common end may change alone: it falls when a replica comes back empty.
         """
         is_alone = self.log.state.is_alone
         if self.is_sole and not sole.has_external(self.replica):

@@ -34,8 +34,9 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def append(self, parts: Sequence[Buffer], position: int) -> int:
-        """Write all parts in order, starting at `position` (the end of the written data). Return the number of bytes
-        written.
+        """Write all parts in order, starting at `position` (the end of the written data).
+
+        Return the number of bytes written.
         """
         ...
 
@@ -178,7 +179,7 @@ class OsFile:
             return os.fstat(self._descriptor).st_size
 
     def append(self, parts: Sequence[Buffer], position: int) -> int:
-        # two parts is the common case
+        # Two parts is the common case.
         total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))
         try:
             written = os.pwritev(self._descriptor, parts, position) if len(parts) <= _IOVECS_MAX else 0
@@ -352,8 +353,9 @@ def file_status(path: str) -> FileStatus | None:
 
 
 def link(path: str, name: str) -> bool:
-    """Add a hard link `name` to the file, which survives the removal of `path`; return False if `path` does not
-    exist.
+    """Add a hard link `name` to the file, which survives the removal of `path`.
+
+    Return False if `path` does not exist.
     """
     with _faults(path, f"link to {name}"):
         try:

@@ -23,8 +23,9 @@ class Holder(Protocol):
         ...
 
     def maybe_close(self, *, settled_only: bool) -> bool:
-        """Close the file and remove itself from the pool, unless it is in use. With `settled_only`, close only if no
-        sync is needed.
+        """Close the file and remove itself from the pool, unless it is in use.
+
+        With `settled_only`, close only if no sync is needed.
 
         Never waits for a lock: the caller may hold another partition's.
         """
@@ -81,8 +82,9 @@ class FilePool:
             self._holders.pop(holder, None)
 
     def make_room(self) -> None:
-        """Close files early so that a later opening need not wait for another partition's sync. Called periodically
-        on a thread.
+        """Close files early so that a later opening need not wait for another partition's sync.
+
+        Called periodically on a thread.
         """
         self._shrink(self._open_max * 3 // 4, None)
 
@@ -107,9 +109,7 @@ class FilePool:
                     return
 
     def _first_come(self, asking: Holder | None) -> list[Holder]:
-        """Return the order in which to close: idle partitions first, then those that have grown since they were last
-        checked.
-        """
+        """Return the order in which to close: idle partitions first, then those that grew since the last check."""
         with self._lock:
             others = [(holder, seen) for holder, seen in self._holders.items() if holder is not asking]
             idle = [holder for holder, seen in others if holder.end_offset == seen]

@@ -97,9 +97,7 @@ class TwoCopyFile:
         return {**self.faults, **dict.fromkeys(missing, "the file is missing")}
 
     def was_never_saved(self) -> bool:
-        """Return whether no save ever completed: no file, or a single invalid one, as an interrupted first save
-        leaves it.
-        """
+        """Return whether no save ever completed: no file exists, or only an invalid one from an interrupted save."""
         return not self.load() and len(self.faults) < len(self._names)
 
     def even_out(self, slots: list[FileCopy]) -> None:
@@ -138,8 +136,9 @@ class TwoCopyFile:
 
 
 def load_newest(pair: TwoCopyFile, what: str, *, read_only: bool) -> bytes:
-    """Return the newest payload, durable in both files; raise `StorageFault` with the faults of both if neither is
-    valid.
+    """Return the newest payload, durable in both files.
+
+    Raise `StorageFault` with the faults of both if neither is valid.
     """
     slots = pair.load()
     if not slots:

@@ -23,8 +23,9 @@ _REMOVED: Final = _Removed()
 
 
 class Overlay(MutableMapping[bytes, V]):
-    """The mapping below with changes applied. Values are never None. Changed keys may have another place in the
-    order.
+    """The mapping below with changes applied.
+
+    Values are never None. Changed keys may have another place in the order.
     """
 
     __slots__ = ("_changes", "_count", "base", "is_looked_at")
@@ -81,8 +82,9 @@ class Overlay(MutableMapping[bytes, V]):
                 yield key
 
     def merge(self, count_max: int) -> bool:
-        """Move at most `count_max` changes into the mapping below, which no image uses; return whether all are
-        moved.
+        """Move at most `count_max` changes into the mapping below, which no image uses.
+
+        Return whether all are moved.
         """
         assert not self.is_looked_at, "an image stands still"
         base, changes = self.base, self._changes

@@ -51,8 +51,7 @@ def scan(keyspace: Keyspace, asked: Scan, now_ms: int) -> Scanned:
 
 
 def _begin(keyspace: Keyspace, asked: Scan) -> int:
-    """Return where to start: after the key at which the last piece ended, even if removed keys have moved it
-    forward.
+    """Return where to start: after the last scanned key, even if removed keys have moved it forward.
 
     Without that key the position decides.
     """

@@ -79,8 +79,9 @@ class Keyspace:
     # -- reading -----------------------------------------------------------------------------------------------
 
     def find(self, key: bytes, now_ms: int) -> Value | None:
-        """Return the value of a key; None if it does not exist or has expired, even if its removal is not logged
-        yet.
+        """Return the value of a key.
+
+        None if it does not exist or has expired, even if its removal is not logged yet.
         """
         value = self.data.get(key)
         if value is not None and self.deadlines and self.deadlines.get(key, now_ms + 1) <= now_ms:

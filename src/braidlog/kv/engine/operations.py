@@ -133,8 +133,9 @@ class Pop(Operation[bytes], frozen=True, gc=False):
 
 
 class ListRange(Operation[list[bytes]], frozen=True, gc=False):
-    """Return the elements from `first` to `last`, both included; negative numbers count from the end, -1 is the last
-    one.
+    """Return the elements from `first` to `last`, both included.
+
+    Negative numbers count from the end, -1 is the last one.
 
     Positions outside of the list are ignored. `bytes_max` limits the sum of the values: a larger result is rejected
     with VALUE_TOO_LARGE, never truncated.

@@ -351,8 +351,9 @@ class Store:
         return held
 
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
-        """Log a mutation and apply it. If the log rejects it, nothing changes, not even the clock: a replay counts
-        its ticks.
+        """Log a mutation and apply it.
+
+        If the log rejects it, nothing changes, not even the clock: a replay counts its ticks.
         """
         if self._stopped is not None:
             raise self._stopped.again()
@@ -384,8 +385,9 @@ class Store:
     # -- memory and time -------------------------------------------------------------------------------------
 
     def _make_room(self, key: bytes, needed: int, now_ms: int) -> None:
-        """Remove expired keys and evict others until `needed` more bytes fit, never `key` itself; raise before any
-        eviction.
+        """Remove expired keys and evict others until `needed` more bytes fit, never `key` itself.
+
+        Raise before any eviction.
         """
         keyspace, limit = self.keyspace, self._limit
         if not limit or needed <= 0 or keyspace.used_bytes + needed <= limit:

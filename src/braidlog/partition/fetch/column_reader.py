@@ -20,8 +20,9 @@ TURN_BYTES = 512 * 1024
 
 
 async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
-    """Return the slice's batches as blocks of columns where possible; the slice itself if that saves less than a
-    quarter.
+    """Return the slice's batches as blocks of columns where possible.
+
+    Return the slice itself if that saves less than a quarter.
     """
     if byteorder != "little":
         return found

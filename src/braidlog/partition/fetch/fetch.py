@@ -248,8 +248,9 @@ class Fetch:
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 
     async def _more(self, hosted: Sequence[Partition], deadline: float, watching: Wakeup | None) -> bool:
-        """Wait until one of the partitions changes; return False at the deadline. `watching`: a wakeup that they
-        wake already.
+        """Wait until one of the partitions changes; return False at the deadline.
+
+        `watching`: a wakeup that they wake already.
         """
         left = deadline - self._runtime.monotonic()
         if left <= 0:
@@ -278,8 +279,7 @@ class Fetch:
         leader_only: bool = False,
         beyond_end: bool = False,
     ) -> Records:
-        """Fetch records of one partition from `offset` on: at least one if any exists, otherwise about `bytes_max`
-        bytes.
+        """Fetch records of one partition from `offset` on: at least one, otherwise about `bytes_max` bytes.
 
         Offsets without a record (markers, aborted or compacted records) are skipped, so that a consumer that knows
         only record offsets makes progress. With `beyond_end`, an offset beyond the log end gives no records instead
@@ -436,8 +436,9 @@ class Fetch:
     async def count(
         self, topic: str, partition: int, start: int, end: int, *, committed_only: bool, pieces_max: int
     ) -> Counted:
-        """Count the records that a consumer sees in [start, end), from headers only; return up to which offset they
-        are counted.
+        """Count the records that a consumer sees in [start, end), from headers only.
+
+        Return up to which offset they are counted.
 
         Uses at most `pieces_max` turns of the event loop. The count stops early where headers do not suffice.
         """

@@ -62,8 +62,9 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Decoded records, for dialects without batches. `next_offset` is the next fetch offset, also after skipped
-    records.
+    """Decoded records, for dialects without batches.
+
+    `next_offset` is the next fetch offset, also after skipped records.
     """
 
     records: list[Record]
@@ -260,8 +261,7 @@ def write_slice(
 
 
 def _write_lone(found: FileSlice, data: bytes, offset: int, limits: Limits, form: RowForm) -> RowsOf | None:
-    """Encode a slice that is a single batch, neither compressed nor a marker: the common case of a consumer at the
-    log end.
+    """Encode a slice that is one uncompressed data batch: the common case of a consumer at the log end.
 
     None if the slice is different, or has no record from `offset` on.
     """

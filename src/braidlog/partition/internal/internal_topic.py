@@ -1,5 +1,6 @@
-"""An internal topic with one partition, as the log of a node's own data (`model/runtime/runtime.py`), such as its
-metadata.
+"""An internal topic with one partition, as the log of a node's own data, such as its metadata.
+
+It implements `InternalLog` of `model/runtime/runtime.py`.
 
 Invariant: a log is created once. The folder records it before its first write, and a lost or damaged log is rejected
 until the operator has restored it or accepted the loss.
@@ -26,8 +27,9 @@ from braidlog.storage.log.record_iteration import rows_of
 
 
 class InternalTopic:
-    """An `InternalLog` in this node's folder. A record is durable once it is in the log on disk; the mirror copy
-    follows.
+    """An `InternalLog` in this node's folder.
+
+    A record is durable once it is in the log on disk; the mirror copy follows.
     """
 
     def __init__(self, pair: MirroredLog, runtime: Runtime) -> None:

@@ -86,8 +86,9 @@ class MirroredLog:
             return fault
 
     def _made_again(self, place: str, source: str, whole: PartitionLog, why: str) -> tuple[PartitionLog, PartitionLog]:
-        """Replace the files in `place` by copies of those in `source`, the folder of the open log `whole`; open both
-        logs again.
+        """Replace the files in `place` by copies of those in `source`, the folder of the open log `whole`.
+
+        Open both logs again.
         """
         whole.close()
         for leftover in (place + _NEW, place + _GONE):

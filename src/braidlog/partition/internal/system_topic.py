@@ -32,8 +32,9 @@ def read_published(hosted: Partition, offset: int) -> Iterator[tuple[bytes, int,
 
 
 def write_topic(folder: DataFolder, topic: CreateTopic, batches: Mapping[int, Iterable[bytes]], now_ms: int) -> None:
-    """Create a topic with these batches in its partitions, durably. Deletes a topic of that name left by an earlier
-    attempt.
+    """Create a topic with these batches in its partitions, durably.
+
+    Deletes a topic of that name left by an earlier attempt.
     """
     if folder.find(topic.topic) is not None:
         folder.delete_topic(topic.topic)

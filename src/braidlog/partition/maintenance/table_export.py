@@ -23,8 +23,9 @@ def may_export(hosted: Partition, settings: TopicSettings, turned: int, now_ms: 
 
 
 def plan_part(hosted: Partition, turned: int, bytes_max: int, now_ms: int) -> tuple[Part, bool]:
-    """Select segments with records from `turned` on: the first of any size, more up to `bytes_max`; runs on a
-    thread.
+    """Select segments with records from `turned` on: the first of any size, more up to `bytes_max`.
+
+    Runs on a thread.
 
     Also returns whether more segments are ready.
     """

@@ -108,14 +108,16 @@ class DecompressionCheck:
     # -- order -------------------------------------------------------------------------------------------------
 
     def is_idle(self, source: object) -> bool:
-        """Return whether everything that `source` sent before is in the log: a caller that appends without an await
-        need not call `begin_batch`.
+        """Return whether everything that `source` sent before is in the log.
+
+        If so, a caller that appends without an await need not call `begin_batch`.
         """
         return source not in self._turns
 
     def begin_batch(self, source: object) -> bool:
-        """Return whether everything that `source` sent before is in the log; then `end_batch` must follow. Otherwise
-        call `wait`.
+        """Return whether everything that `source` sent before is in the log; then `end_batch` must follow.
+
+        Otherwise call `wait`.
         """
         if source in self._turns:
             return False
@@ -123,8 +125,9 @@ class DecompressionCheck:
         return True
 
     async def wait(self, source: object, size: int) -> None:
-        """Wait until everything that `source` sent before is in the log; then `end_batch` must follow. `size`: the
-        request's bytes.
+        """Wait until everything that `source` sent before is in the log; then `end_batch` must follow.
+
+        `size`: the request's bytes.
         """
         line = self._turns[source]
         if line is None:
@@ -263,8 +266,9 @@ SEQUENCES = 2**31
 
 
 class Acks(IntEnum):
-    """How many replicas must have a record before its producer gets an acknowledgement. Each dialect translates its
-    own values.
+    """How many replicas must have a record before its producer gets an acknowledgement.
+
+    Each dialect translates its own values.
     """
 
     NONE = 0
@@ -480,8 +484,9 @@ class Append:
         own: bool = False,
         schemas_checked: bool = False,
     ) -> Written:
-        """Append one batch to the log. A caller with several partitions writes all of them before it awaits an
-        acknowledgement.
+        """Append one batch to the log.
+
+        A caller with several partitions writes all of them before it awaits an acknowledgement.
 
         `acks` must be the same as for `acknowledge`: on a replicated partition a batch that cannot be acknowledged
         so is not written. `headers`: those of `batch`, if the caller has parsed them. `own`: this node sealed the
@@ -546,8 +551,9 @@ class Append:
     async def acknowledge(
         self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS, in_sync_min: int = 1
     ) -> Appended:
-        """Return when the batch is kept as `acks` says. `in_sync_min` is the minimum for `ALL`, if the topic's is
-        lower.
+        """Return when the batch is kept as `acks` says.
+
+        `in_sync_min` is the minimum for `ALL`, if the topic's is lower.
         """
         if not self.is_acknowledged(written, acks=acks, in_sync_min=in_sync_min):
             await self.wait_until_acknowledged(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
@@ -590,8 +596,7 @@ class Append:
         return False
 
     def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
-        """Return how many records of an idempotent producer's batch, from its first on, the log has, if it lacks the
-        rest.
+        """Return how many records at the start of an idempotent producer's batch the log has, if it lacks the rest.
 
         A producer without an answer may send the same records again, with more behind them. A caller that drops
         these records must append before its next await.

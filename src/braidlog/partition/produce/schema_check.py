@@ -75,8 +75,9 @@ class SchemaCheck:
         refuse_unknown(topic, found, self._known.ids_of(subject_of(topic)))
 
     async def check(self, topic: str, found: SchemaIds) -> None:
-        """Check against the committed schemas: refreshes the known ones if an id is missing, so a new schema is not
-        rejected.
+        """Check against the committed schemas.
+
+        Refreshes the known schemas if an id is missing, so a new schema is not rejected.
         """
         subject = subject_of(topic)
         if found.first_without < 0 and not found.ids <= self._known.ids_of(subject):

@@ -1,5 +1,4 @@
-"""Compact a partition to the last record of each key: decide when, and replace the segment files under a running
-log.
+"""Compact a partition to the last record of each key: decide when, and replace segments under a running log.
 
 `compaction_merge.py` reads and writes the records, in this process or in another one. Invariants: after a compaction
 a reader from the start sees the last value of each key below the compacted offset. Every offset still reads as

@@ -12,8 +12,9 @@ from braidlog.storage.log.partition_log import PartitionLog
 
 
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
-    """Apply the topic's retention to records below `upto` (default: all committed ones); return the new start
-    offset.
+    """Apply the topic's retention to records below `upto` (default: all committed ones).
+
+    Return the new start offset.
     """
     settings = partition.settings
     if not settings.delete or (settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED):
@@ -44,15 +45,17 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
 
 
 def retention_limit(partition: PartitionLog) -> int:
-    """Return the limit of retention, the committed offset: a start above it could be above what every other replica
-    has.
+    """Return the limit of retention, the committed offset.
+
+    A log start above it could be above what every other replica has.
     """
     return min(partition.durable_offset, partition.watermark)
 
 
 def age_ms(latest_ms: int, written_ms: int, now_ms: int) -> int:
-    """Return the age of a segment: by its latest timestamp, or by when it became full if that is missing or in the
-    future.
+    """Return the age of a segment, by its latest timestamp.
+
+    If that is missing or in the future, the time when it became full counts.
 
     Not by the earlier of both: a clock that was wrong when the segment became full must not delete records early.
     """

@@ -216,9 +216,7 @@ class DataFolder:
         self.identity = identity
 
     def _has_topics(self) -> bool:
-        """Return whether there are topics: a folder without a description but with topics must not be initialized
-        again.
-        """
+        """Return whether there are topics: a folder that lost its description must not be initialized over them."""
         shelf = join(self.path, "topics")
         return self._disk.exists(shelf) and bool(self._disk.names(shelf))
 
@@ -377,8 +375,7 @@ class DataFolder:
         return self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
 
     def release_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
-        """Remove partitions with all their records: other nodes hold them now, and this process has none of them
-        open.
+        """Remove partitions with all their records; this process has none of them open, and other nodes hold them.
 
         That they are absent is durable first: the folder then does not miss them, and the next opening removes what
         a crash leaves.

@@ -88,7 +88,7 @@ class Cutting:
             found = [*self._settled(topic, lambda names: [name for name in names if name.endswith(_SLOTS)])]
             for partition in [*self._numbered(topic, 4), _COPY]:
                 found += self._settled(join(topic, partition), _files_of)
-            # otherwise the topic was deleted during the scan, and its metadata agrees
+            # Otherwise the topic was deleted during the scan, and its metadata agrees
             if self._disk.is_folder(join(self._path, topic)):
                 self.files += found
 
@@ -122,8 +122,9 @@ class Cutting:
         raise BrokerError(Reason.TIMED_OUT, f"{path} keeps changing while a cut is taken; try again")
 
     def _is_untouched(self, seen: _Seen) -> bool:
-        """Return whether a folder is unchanged since its scan. A file changed shortly before the scan counts as
-        changed: a later change may have the same time.
+        """Return whether a folder is unchanged since its scan.
+
+        A file changed shortly before the scan counts as changed: a later change may have the same time.
         """
         return all(
             was is not None and was.modified_ns < self._trusted_before_ns and file_status(path) == was

@@ -1,5 +1,6 @@
-"""List the quarantined files of a data folder, which only an operator removes: damaged copies, and topics without
-metadata.
+"""List the quarantined files of a data folder: damaged copies, and topics without metadata.
+
+Only an operator removes them.
 
 `storage/recovery/log_reset.py` and `data_folder.py` choose their names. Reads names only and changes nothing, so it
 can run beside a node.
@@ -18,9 +19,7 @@ KEYS = "kv"
 
 
 class Quarantined(NamedTuple):
-    """Paths in the folder: partitions (and the key-value store) with a damaged copy in or beside them, and stray
-    topics.
-    """
+    """Paths in the folder: partitions (and the key-value store) with a damaged copy, and stray topics."""
 
     damaged: list[str]
     strays: list[str]

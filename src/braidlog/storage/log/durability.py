@@ -78,8 +78,9 @@ class Durability:
         self._small_syncs = SmallSyncs()
 
     def sync(self, upto: int | None, settings: TopicSettings, *, copies: int = 0) -> int:
-        """Implement `PartitionLog.sync`. A checkpoint follows every flush window of bytes, and this sync if `copies`
-        is set.
+        """Implement `PartitionLog.sync`.
+
+        A checkpoint follows every flush window of bytes, and this sync if `copies` is set.
         """
         window_bytes = settings.flush_window_bytes
         with self._gate.lock:
@@ -133,8 +134,7 @@ class Durability:
 
     @contextlib.contextmanager
     def _stopping_unless_full(self) -> Iterator[None]:
-        """Stop the partition on a disk fault except a full disk: the next attempt writes the same data again in
-        full.
+        """Stop the partition on a disk fault, but not on a full disk: the next attempt writes the same data in full.
 
         The appended records are in the log by then.
         """

@@ -88,8 +88,9 @@ class Reader:
     def slice_at(
         self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
     ) -> FileSlice | None:
-        """Return a slice of one segment file: the batches from the one that holds `offset`, below `upto` (default:
-        the log end).
+        """Return a slice of one segment file: the batches from the one that holds `offset`, below `upto`.
+
+        `upto` defaults to the log end.
 
         The slice has at least one batch, however large, and otherwise about `bytes_max` bytes. None if there is
         nothing to read yet, or if `budget` does not suffice to verify a batch (the default budget does).
@@ -124,8 +125,9 @@ class Reader:
             )
 
     def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
-        """Count the records that a consumer sees from `offset` to `upto`, in at most `batches_max` batches of one
-        segment.
+        """Count the records that a consumer sees from `offset` to `upto`.
+
+        Reads at most `batches_max` batches of one segment.
 
         Damaged batches count as 0: reading them reports the damage.
         """
@@ -164,8 +166,9 @@ class Reader:
                 segment.forget_checks()
 
     def check_again(self, offset: int) -> None:
-        """Verify the batch at `offset` again after a report of damage; raise and record the damage if it is
-        confirmed.
+        """Verify the batch at `offset` again after a report of damage.
+
+        Raise and record the damage if it is confirmed.
         """
         with self._gate.lock:
             segment = self._chain.holding(offset)

@@ -85,8 +85,9 @@ def create_partition(
 
 
 class Appended(NamedTuple):
-    """The offsets of an append. `duplicate`: the batch is a producer's retry, and these are the offsets of the first
-    attempt.
+    """The offsets of an append.
+
+    `duplicate`: the batch is a producer's retry, and these are the offsets of the first attempt.
     """
 
     base_offset: int
@@ -176,8 +177,9 @@ class Writer:
         settings: TopicSettings,
         now_ms: int,
     ) -> Appended:
-        """Write `parts`, which hold the batches of `headers`; `data` holds the same batches as received. All or
-        nothing.
+        """Write `parts`, which hold the batches of `headers`; `data` holds the same batches as received.
+
+        Either all of them are written or none.
         """
         state = self._state
         latest = state.epochs.latest
@@ -239,8 +241,7 @@ class Writer:
     def append_section(
         self, section: Buffer, count: int, base_timestamp: int, settings: TopicSettings, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Implement `PartitionLog.append_section`: the fast path of `append` and `write` for a batch that needs no
-        checks.
+        """Implement `PartitionLog.append_section`: the fast path for a batch that needs no checks.
 
         The batch is sealed with its final offset and epoch, and its header is never parsed.
         """
@@ -280,8 +281,9 @@ class Writer:
             raise
 
     def _clear_tail(self, active: Segment, error: BaseException) -> None:
-        """Clear the remains of a failed write (a full disk), so that only this append fails. If that fails, stop the
-        partition.
+        """Clear the remains of a failed write (a full disk), so that only this append fails.
+
+        If that fails, stop the partition.
         """
         try:
             active.clear_tail()
@@ -291,8 +293,9 @@ class Writer:
                 error.left_remains = True
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Make the epochs durable in both copies before the first batch that carries them: they verify the batches'
-        own epochs.
+        """Make the epochs durable in both copies before the first batch that carries them.
+
+        The history verifies the batches' own epochs.
         """
         history = EpochHistory(self._state.epochs.entries())
         for header in headers:
@@ -468,8 +471,9 @@ class PartitionLog:
     def append_section(
         self, section: Buffer, count: int, base_timestamp: int, *, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records with one timestamp and no producer as one batch; return the offsets and the batch's
-        size.
+        """Append packed records with one timestamp and no producer as one batch.
+
+        Return the offsets and the batch's size.
 
         None: nothing was written; seal the batch and call `append`.
         """
@@ -572,8 +576,9 @@ class PartitionLog:
             self._durability.sync(None, self.settings, copies=copies)
 
     def replicate(self) -> int:
-        """Declare that other replicas exist: `keep_watermark` then sets the high watermark. Return the persisted
-        one.
+        """Declare that other replicas exist: `keep_watermark` then sets the high watermark.
+
+        Return the watermark that was saved last.
 
         Call it at every opening of a replicated log, before the first read or append.
         """
@@ -587,8 +592,9 @@ class PartitionLog:
             self._state.is_alone, self._state.watermark = True, self.durable_offset
 
     def keep_watermark(self, offset: int, *, common_end: int = 0) -> None:
-        """Set the high watermark to `offset`; every replica, including offline ones, has all records below
-        `common_end`.
+        """Set the high watermark to `offset`.
+
+        Every replica, including offline ones, has all records below `common_end`.
 
         Neither is synced: the next checkpoint saves the watermark (every flush window, every close), and an opening
         starts with the saved one. Compaction and retention stay below the watermark; tombstones above `common_end`
@@ -656,15 +662,14 @@ class PartitionLog:
         return self._reader.batch_start(offset)
 
     def aborted_in(self, start: int, end: int) -> list[Aborted]:
-        """Return the aborted transactions with records in [start, end): a read_committed consumer skips those
-        records.
-        """
+        """Return the aborted transactions in [start, end): a read_committed consumer skips their records."""
         with self._lock:
             return self._state.transactions.aborted_in(start, end)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the end offset of `epoch`, or of the largest epoch below it: a follower requests it before it
-        truncates.
+        """Return the end offset of `epoch`, or of the largest epoch below it.
+
+        A follower requests it before it truncates.
         """
         with self._lock:
             return self._state.epochs.end_offset_for(epoch, self._state.end_offset, self._state.start_offset)
@@ -678,8 +683,9 @@ class PartitionLog:
             self._writer.roll_unless_empty(self.settings, now_ms)
 
     def truncate(self, offset: int) -> int:
-        """Drop everything from `offset` on; return the new end: the start of the batch that holds `offset`, if one
-        does.
+        """Drop everything from `offset` on.
+
+        Return the new end: the start of the batch that holds `offset`, if one does.
 
         For replication only: a follower drops what its leader does not have, and also epochs that began there
         without a record. The high watermark falls with the end. The intent is durable first: recovery completes a
@@ -698,8 +704,9 @@ class PartitionLog:
             return self._state.end_offset
 
     def _forget_idle_epochs(self) -> None:
-        """Drop epochs without a record here: the leader may not know them, and would answer a request about them the
-        same each time.
+        """Drop epochs without a record here.
+
+        The leader may not know them, and would answer every request about them in the same way.
         """
         history = EpochHistory(self._state.epochs.entries())
         history.cut_end(self._state.end_offset)
@@ -772,9 +779,7 @@ class PartitionLog:
             self._chain.active.drop_reserve()
 
     def stop(self, fault: StorageFault) -> None:
-        """Stop the partition: a change of files failed half-way, so memory and disk may differ until it is opened
-        again.
-        """
+        """Stop the partition after a failed change of files: memory and disk may differ until it is opened again."""
         self._gate.fail(fault)
 
     @property

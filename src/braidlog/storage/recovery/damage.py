@@ -97,8 +97,9 @@ class RecoveryReport(msgspec.Struct):
     """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
 
     def forgive(self, fault: StorageFault) -> None:
-        """Allow reads on a full disk after a clean stop: everything is durable, and the next write saves the state
-        first.
+        """Allow reads on a full disk after a clean stop.
+
+        Everything is durable then, and the next write saves the state first.
         """
         self.is_unsaved = fault.is_full and self.clean_stop and not self.changes
         if not self.is_unsaved:

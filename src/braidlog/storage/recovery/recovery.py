@@ -224,9 +224,7 @@ class Recovery:
         return segments
 
     def _was_durable(self, base: int, later: list[str], newest: StateImage | None) -> bool:
-        """Return whether this segment held something durable: a checkpoint is beyond it, or a later segment was
-        synced.
-        """
+        """Return whether a checkpoint beyond it or a synced later segment proves that this segment was durable."""
         if newest is None or newest.end_offset > base:
             return True
         heads = ((name, self._pool.get(join(self._folder, name)).read_at(DATA_START, 0)) for name in later)
@@ -241,8 +239,9 @@ class Recovery:
                 remove_segment(self._disk, self._folder, self._pool, base)
 
     def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> StateImage:
-        """Return the image to start from; its epoch history comes from a checkpoint, or is rebuilt from batches
-        without one.
+        """Return the image to start from.
+
+        Its epoch history comes from a checkpoint, or is rebuilt from batches without one.
         """
         if images and images[0].truncate_to == NOTHING_TO_CUT:
             return images[0]
@@ -473,9 +472,7 @@ class Recovery:
             segment.truncate(position, next_offset)
 
     def _lose_end(self, segments: list[Segment], state: PartitionState) -> None:
-        """Report the missing offsets if the log ends before an offset that was durable: reads there must raise a
-        fault.
-        """
+        """Report the missing offsets if the log ends before a durable offset: reads there must raise a fault."""
         if segments:
             last, expected = segments[-1], max(self._durable_end, state.end_offset)
             self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")

@@ -53,8 +53,9 @@ class ScannedBatch(NamedTuple):
 def walk(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None, check: bool = True
 ) -> Iterator[ScannedBatch]:
-    """Yield the batches in [start, end), the first of which must begin with `offset`; raise `BadBatch` at the first
-    bad one.
+    """Yield the batches in [start, end), the first of which must begin with `offset`.
+
+    Raise `BadBatch` at the first bad one.
     """
     position = start
     window = b""
@@ -86,8 +87,9 @@ def walk(
 
 
 class Place(NamedTuple):
-    """The offsets, record count and producer of the batch at bytes [position, end), as its header states; not
-    verified.
+    """The offsets, record count and producer of the batch at bytes [position, end), as its header states.
+
+    None of it is verified.
     """
 
     position: int
@@ -147,8 +149,9 @@ def _check_place(header: BatchHeader, position: int, end: int, offset: int, epoc
 
 
 def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, int] | None:
-    """Search [start, end) byte by byte for a valid batch at or beyond `offset_min`; return its position and base
-    offset.
+    """Search [start, end) byte by byte for a valid batch at or beyond `offset_min`.
+
+    Return its position and base offset.
 
     Used behind a bad batch, to find where the damage ends. A false match has a probability of 2^-32.
     """
@@ -190,8 +193,9 @@ def walk_past(
 
 
 def resume(file: File, end: int, bad: BadBatch, following: int | None = None) -> tuple[int, int] | None:
-    """Return where batches resume behind `bad`, as (position, base offset) below offset `following`; None if
-    nowhere.
+    """Return where batches resume behind `bad`, as (position, base offset) below offset `following`.
+
+    Return None if no valid batch follows.
 
     A record may contain batches. So the end that the damaged batch states comes first, then a position from which
     valid batches reach the end of the file.
@@ -252,8 +256,7 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
 
 
 def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:
-    """Return the batch at `bad` with one bit outside its checksum flipped, if that makes it valid and expected
-    there.
+    """Return the batch at `bad` with one bit outside its checksum flipped, if that makes it valid.
 
     More than one wrong bit is not bit rot: the bytes may be an older write or another file's. A batch with a valid
     checksum in the wrong place must not be accepted.
@@ -274,8 +277,9 @@ def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> 
 
 
 def _truncated_headers(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
-    """Yield candidates for the first 17 bytes with one bit flipped: the wrong bit if there is exactly one, else each
-    bit of the length.
+    """Yield candidates for the first 17 bytes with one bit flipped.
+
+    That is the wrong bit if there is exactly one, otherwise each bit of the length.
     """
     fields = HEADER.unpack(head)
     epoch = epochs.at(offset)

@@ -62,7 +62,7 @@ COST_MAX: Final = 32 * 1024 * 1024
 
 
 class CheckBudget:
-    """The remaining cost of verification for one request. The next request finds the batches that this one verified."""
+    """The remaining budget of one request for verification. Later requests reuse what it has verified."""
 
     __slots__ = ("left",)
 
@@ -237,8 +237,9 @@ class Segment:
             self.is_settled = False
 
     def leave_reserve(self, position: int) -> int:
-        """End the segment before the file's trailing zeros, but not below the mark, if nothing from `position` on is
-        a valid batch.
+        """End the segment before the file's trailing zeros, but not below the mark; return the new end.
+
+        No valid batch begins at `position` or later.
 
         Returns the new end.
         """
@@ -317,8 +318,9 @@ class Segment:
         index.save(self._disk, path or self.index_path, count)
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Drop everything from `position` on, durably. The mark is lowered first, or the truncation would look like
-        damage.
+        """Drop everything from `position` on, durably.
+
+        The mark is lowered first, or the truncation would look like damage.
         """
         writer = self.activate()
         if self.mark.position >= position:  # equal: the visible mark may be a lowered one whose sync failed
@@ -456,8 +458,9 @@ class Segment:
             self._index.forget_checks()
 
     def locate(self, offset: int, epochs: EpochHistory, *, check: bool = False) -> tuple[int, int]:
-        """Return position and base offset of the batch that holds `offset`; with `check`, the batches before it are
-        verified too.
+        """Return position and base offset of the batch that holds `offset`.
+
+        With `check`, the batches before it are verified too.
         """
         if offset == self.next_offset:
             return self.size, offset
@@ -479,8 +482,9 @@ class Segment:
     def extent(
         self, offset: int, bytes_max: int, upto: int, epochs: EpochHistory, budget: CheckBudget | None = None
     ) -> Extent:
-        """Return complete batches from the one that holds `offset`, below offset `upto`: at least one, about
-        `bytes_max` bytes.
+        """Return complete batches from the one that holds `offset`, below `upto`.
+
+        At least one batch, and otherwise about `bytes_max` bytes.
 
         Fewer, down to none, if the verification budget is spent first.
         """
@@ -565,9 +569,7 @@ def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHead
 
 
 def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
-    """Return the share of sealed bytes appended since the last compaction, which decides whether a compaction is
-    worthwhile.
-    """
+    """Return the share of sealed bytes appended since the last compaction: it decides whether to compact."""
     total = sum(segment.data_bytes for segment in sealed)
     dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
     return dirty / total if total else 0.0
@@ -617,7 +619,7 @@ class SegmentList:
     def roll(self, image: StateImage, interval_bytes: int, now_ms: int) -> None:
         """Create a new active segment at the end of `image`. After an error the caller must call `undo_roll`."""
         base = image.end_offset
-        # first: a crash that leaves the new segment then finds the previous one without zeros
+        # First: a crash that leaves the new segment then finds the previous one without zeros
         self.active.drop_reserve()
         # With the snapshot a truncation or a lost checkpoint rebuilds the state from here instead of from the start.
         write_snapshot(self._disk, self._folder, image)
@@ -632,8 +634,9 @@ class SegmentList:
         self._names_changed = True
 
     def undo_roll(self, base_offset: int) -> None:
-        """Remove the files of a failed roll: the active segment may grow past its base, and the next roll needs the
-        names.
+        """Remove the files of a failed roll.
+
+        The active segment may grow past their base, and the next roll needs the names.
         """
         for name in (log_name(base_offset), state_name(base_offset)):
             path = join(self._folder, name)

@@ -130,8 +130,9 @@ def stray_names(names: Sequence[str], kept: Container[int]) -> list[str]:
 
 
 def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:
-    """Map base offsets to segment file names, ascending, as if the rewrites `swaps` (base → next offset) were in
-    place.
+    """Map base offsets to segment file names, ascending.
+
+    The rewrites `swaps` (base → next offset) count as being in place.
     """
     found = {base: log_name(base) for base in bases_of(names, LOG)}
     for base, next_offset in swaps.items():
@@ -196,9 +197,7 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
 
 
 def _search_mark(data: bytes, base_offset: int, generation: int) -> tuple[int, Mark | None]:
-    """Find the mark of a file whose header is lost, and the generation that validates it: generations are small
-    numbers.
-    """
+    """Find the mark of a file with a lost header, and the generation that validates it (a small number)."""
     for tried in (generation, *range(_GENERATIONS_TRIED)):
         mark = read_mark(data, base_offset, tried)
         if mark is not None:
@@ -223,8 +222,9 @@ class Entry(NamedTuple):
 
 
 class SparseIndex:
-    """The index in memory: parallel arrays, ascending. `verified[i]`: the bytes from entry i to the next were
-    verified.
+    """The index in memory: parallel arrays, ascending.
+
+    `verified[i]`: the bytes from entry i to the next were verified.
     """
 
     def __init__(self, base_offset: int, generation: int, interval_bytes: int) -> None:
@@ -284,9 +284,7 @@ class SparseIndex:
         return self.verified.find(0, number, bisect_left(self._positions, end))
 
     def first_with_time(self, timestamp_ms: int) -> int:
-        """Return the entry from which a scan finds the first batch whose latest timestamp is at least
-        `timestamp_ms`.
-        """
+        """Return the entry from which to scan for the first batch with a timestamp of at least `timestamp_ms`."""
         return max(bisect_left(self._timestamps, timestamp_ms) - 1, 0)
 
     def interval_end(self, number: int, size: int) -> int:
@@ -394,8 +392,9 @@ def durable_end(disk: Disk, folder: str, swaps: Iterable[int], saved_end: int | 
 
 
 def _vouched_end(disk: Disk, folder: str, orphans: Iterable[int], *, hints: bool) -> int:
-    """Return the end offset that the indexes of missing segments prove: by their seals, with `hints` by their
-    entries too.
+    """Return the end offset that the indexes of missing segments prove, by their seals.
+
+    With `hints` their entries count too.
 
     Each index is read with the generation that it states.
     """

@@ -56,8 +56,9 @@ class LeaderEpochFile:
 
     @property
     def latest(self) -> int:
-        """The number of the last save. A newly created partition starts with it: no save up to it contains the
-        partition.
+        """The number of the last save.
+
+        A newly created partition starts with it: no save up to it contains the partition.
         """
         return self._number
 

@@ -1,5 +1,4 @@
-"""Derive a partition's state from its batches, and save images of it in two checkpoint copies and beside each
-segment.
+"""Derive a partition's state from its batches; save images of it in two checkpoints and beside each segment.
 
 The state has the leader epochs, producers, transactions, the log start and the compacted offset. Invariants:
 
@@ -244,8 +243,9 @@ def opened_watermark(kept: int, end_offset: int) -> int:
 
 
 class UnknownImage(StorageFault):
-    """A checkpoint or snapshot has a valid checksum but does not decode: another version wrote it, or this one has a
-    bug.
+    """A checkpoint or snapshot with a valid checksum does not decode.
+
+    Another version wrote it, or this one has a bug.
     """
 
 
@@ -284,8 +284,9 @@ class Checkpoints:
             self._write(make(self._saved), copies)
 
     def save_unless_overtaken(self, image: StateImage, version: int, copies: int = 1) -> bool:
-        """Save `image` unless another was saved since `version`; return whether it was saved. Needs no lock of the
-        partition.
+        """Save `image` unless another was saved since `version`; return whether it was saved.
+
+        Needs no lock of the partition.
         """
         with self._lock:
             if version == self.version:
@@ -293,8 +294,10 @@ class Checkpoints:
             return version == self.version
 
     def _write(self, image: StateImage, copies: int) -> None:
-        """Write an image. A failed save may be on the disk nevertheless, with an epoch or a truncation that did not
-        happen, so the next save writes both copies.
+        """Write an image.
+
+        A failed save may be on the disk nevertheless, with an epoch or a truncation that did not happen, so the next
+        save writes both copies.
         """
         in_doubt, self.in_doubt = self.in_doubt, True
         self._slots.save(encode_image(image), copies=2 if in_doubt else copies)

@@ -121,9 +121,7 @@ class ProducerTable:
         return NO_NUMBER != marker.number <= producer.ended
 
     def apply(self, header: BatchHeader, heard_ms: int | None = None, end: EndMarker | None = None) -> None:
-        """Apply a batch of the log, with its marker if it is one, and with the time of its arrival if it arrives
-        now.
-        """
+        """Apply a batch of the log; `end` is its marker if it is one, `heard_ms` its arrival if it arrives now."""
         if header.producer_id == NO_PRODUCER:
             return
         if heard_ms is not None:
@@ -175,7 +173,5 @@ class ProducerTable:
         self._heard_ms.pop(producer_id, None)
 
     def last_batches(self) -> set[int]:
-        """Return the base offsets of each producer's last batch: compaction keeps their headers, so that a fold
-        finds them.
-        """
+        """Return the base offsets of each producer's last batch: compaction keeps their headers for a later fold."""
         return {producer.batches[-1].base_offset for producer in self._producers.values() if producer.batches}
