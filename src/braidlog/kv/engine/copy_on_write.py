@@ -1,11 +1,11 @@
-"""Take images of a mapping by copy-on-write: later changes go into an overlay, and an image copies nothing.
+"""A mapping that somebody looks at, and what was changed since: taking an image of the keys copies nothing.
 
-Invariant: while `is_looked_at`, the mapping below does not change. Afterwards `merge` moves the changes into it in
-small steps.
+Knows: which changes are not in the mapping below yet. Refuses to know: keys, values, who looks and for how long.
+Invariant: while `is_looked_at`, the mapping below does not change. Afterwards `merge` moves the changes into it, a few at a time.
 
     Overlay ─ changes since the second image
-     └ Overlay ─ changes since the first image        what the second image shows
-         └ dict                                       what the first image shows
+      └ Overlay ─ changes since the first image        what the second image shows
+          └ dict                                       what the first image shows
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -16,17 +16,14 @@ _T = TypeVar("_T")
 
 
 class _Removed:
-    """Marks a key as removed, in the place of its value."""
+    """In the place of a value: there is none any more."""
 
 
 _REMOVED: Final = _Removed()
 
 
 class Overlay(MutableMapping[bytes, V]):
-    """The mapping below with changes applied.
-
-    Values are never None. Changed keys may have another place in the order.
-    """
+    """Reads as the mapping below with the changes made. No value is None. The key's place in the order may be another."""
 
     __slots__ = ("_changes", "_count", "base", "is_looked_at")
 
@@ -82,10 +79,7 @@ class Overlay(MutableMapping[bytes, V]):
                 yield key
 
     def merge(self, count_max: int) -> bool:
-        """Move at most `count_max` changes into the mapping below, which no image uses.
-
-        Return whether all are moved.
-        """
+        """Move so many changes into the mapping below, which nobody looks at; return whether all of them are there now."""
         assert not self.is_looked_at, "an image stands still"
         base, changes = self.base, self._changes
         for _ in range(min(count_max, len(changes))):
@@ -98,7 +92,7 @@ class Overlay(MutableMapping[bytes, V]):
 
 
 def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V]) -> None:
-    """Release an image: `looked_at` is its mapping, below `top`."""
+    """Nobody looks at this mapping any more, which is below `top`."""
     layer = top
     while isinstance(layer, Overlay):
         if layer.base is looked_at:
@@ -109,7 +103,7 @@ def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V])
 
 
 def merged(top: MutableMapping[bytes, V], count_max: int) -> tuple[MutableMapping[bytes, V], bool]:
-    """Merge overlays that no image uses, in part; return the new top, and whether there is more to merge."""
+    """`top` without the layers that nobody needs any more, and whether there is more to do: each call does a part."""
     while isinstance(top, Overlay) and not top.is_looked_at:
         if not top.merge(count_max):
             return top, True

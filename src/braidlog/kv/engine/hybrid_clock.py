@@ -1,14 +1,15 @@
-"""The hybrid logical clock: stamps mutations so that any two of them, from any nodes, have an order.
+"""The hybrid logical clock: when a mutation happened, so that any two of them have an order, on whatever nodes.
 
-The current time is an argument. Invariant: each stamp is greater than all given or observed before. It is ahead of
-the wall clock at most as far as the wall clock itself once was, or by `DRIFT_MS_MAX` because of a peer.
+Knows: how wall time and a counter make one clock that never runs backwards. Refuses to know: what time it is (an argument).
+Invariant: each stamp is greater than every one given or observed before, and never further ahead of the wall clock than the
+clock itself once was, or than `DRIFT_MS_MAX` beyond it where a peer is the one that runs ahead.
 
      0  wall     u64  ms since 1970
      8  counter  u32  mutations in the same millisecond, or since the wall clock was set back
     12  node     16   the node's id, so that no two nodes give the same stamp
 
-One node's stamps depend on the times alone: a time greater than the last one resets the counter to 0, any other
-increments it. So replaying a log of times gives the same stamps.
+Stamps of one node follow from the times alone: a time greater than the last one starts the counter at 0, any other adds one to
+it. So a log of times gives back the very same stamps.
 """
 
 import struct
@@ -50,7 +51,7 @@ class HybridClock:
         self.counter = counter
 
     def tick(self, now_ms: int) -> int:
-        """Advance the clock for a local mutation; return the wall part of the new stamp."""
+        """Something happened here: move on, and return the wall part of the new stamp."""
         if now_ms > self.wall_ms:
             self.wall_ms = now_ms
             self.counter = 0
@@ -62,12 +63,12 @@ class HybridClock:
         return self.wall_ms
 
     def tick_many(self, now_ms: int, count: int) -> None:
-        """Advance by `count` ticks at `now_ms`, which is not before the last stamp. Check `can_tick` first."""
+        """As so many ticks at `now_ms`, which is not before the last stamp; `can_tick` was asked."""
         self.counter = count - 1 if now_ms > self.wall_ms else self.counter + count
         self.wall_ms = now_ms
 
     def can_tick(self, now_ms: int, count: int) -> bool:
-        """Return whether `count` ticks at `now_ms` all get that time."""
+        """Whether so many ticks at `now_ms` all have that time."""
         return now_ms > self.wall_ms or (now_ms == self.wall_ms and self.counter + count <= COUNTER_MAX)
 
     @property
@@ -76,13 +77,13 @@ class HybridClock:
         return Stamp(self.wall_ms, self.counter, self.node)
 
     def advance_past(self, other: Stamp) -> None:
-        """Advance past a stamp from this node's own log, however far ahead it is."""
+        """A stamp is in our own log: the next one is greater, however far ahead it is."""
         self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
 
     def observe(self, other: Stamp, now_ms: int) -> Stamp:
-        """Return a stamp that is greater than another node's stamp and than all of this node's.
+        """A stamp of another node was seen: give one that is greater than it and than all of ours.
 
-        Raises if the peer's clock is too far ahead: it would advance the clocks of the whole cluster.
+        A peer whose clock is far ahead would drag every clock of the cluster with it: it is refused.
         """
         if other.wall_ms > now_ms + DRIFT_MS_MAX:
             raise BrokerError(

@@ -1,8 +1,9 @@
-"""Scan the names of keys in pieces, without state between the pieces and without long pauses.
+"""Names of keys, piece by piece: nothing is held for who looks, and no piece takes long.
 
-Invariant: a key that exists from the first piece to the last is returned at least once. Keys stay in insertion
-order, so those before the last scanned key have been scanned, wherever it is now. If that key was removed, the end
-of the last piece is unknown, and the scan restarts.
+Knows: where a piece begins and ends. Refuses to know: who may see which names, what keys hold.
+Invariant: a key that is there from the first piece of its keyspace to the last is told at least once. Keys stay in the order in
+which they came, so those before the last name looked at have been looked at, wherever it is by now; if that one is gone, nobody
+knows where the piece before ended, and it begins anew.
 """
 
 from itertools import islice
@@ -18,7 +19,7 @@ NAMES_MAX: Final = 5_000
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """A scan request; see `Scan` of the dialect."""
+    """What is asked; see `Scan` of the dialect."""
 
     slot: int
     position: int
@@ -37,7 +38,7 @@ class Scanned(NamedTuple):
 
 
 def scan(keyspace: Keyspace, asked: Scan, now_ms: int) -> Scanned:
-    """Return one piece of the names in a keyspace."""
+    """One piece of the names in a keyspace."""
     start = _begin(keyspace, asked)
     names: list[bytes] = []
     count, at, after = min(max(asked.count, 1), NAMES_MAX), start, b""
@@ -51,10 +52,8 @@ def scan(keyspace: Keyspace, asked: Scan, now_ms: int) -> Scanned:
 
 
 def _begin(keyspace: Keyspace, asked: Scan) -> int:
-    """Return where to start: after the last scanned key, even if removed keys have moved it forward.
-
-    Without that key the position decides.
-    """
+    """After the key with which the last piece ended, which is nearer to the beginning if others went. Who does not name it goes
+    on from the position."""
     data, position = keyspace.data, asked.position
     if not position or not asked.after or next(islice(data, position - 1, position), None) == asked.after:
         return position

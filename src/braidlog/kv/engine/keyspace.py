@@ -1,11 +1,12 @@
-"""Keep the keys of the store in memory.
+"""The keys of the store, in memory.
 
-Time is an argument, and store.py checks a mutation before it is logged. Invariants: only `apply` changes keys, and
-the result depends only on the mutations before it, so the same log gives the same keyspace. `used_bytes` is the
-total memory cost of the keys.
+Knows: what every key holds, when it goes, what it takes, and what each mutation makes of it. Refuses to know: clocks (time is an
+argument), files, whether a mutation is allowed (store.py decides that before it is logged).
+Invariants: `apply` is the only way to change anything, and depends on nothing but the mutations before it: the same log gives the
+same keyspace. `used_bytes` is the sum of what the keys take.
 
-An image is the dict itself: while it is in use, changes go into an overlay (copy_on_write.py), which `settle` merges
-afterwards in small steps. Strings never change; a list or hash that changes during an image is copied first.
+An image is the dict itself: while it is looked at, changes go into a layer above it (copy_on_write.py), which `settle` takes down
+afterwards in small steps. Strings never change, and a list or hash that changes while an image is looked at is copied first.
 """
 
 import heapq
@@ -38,7 +39,7 @@ _Apply: TypeAlias = Callable[[bytes, bytes, int, int], None]
 
 
 class Image(NamedTuple):
-    """The keyspace at one point in time. It never changes; release it with `give_back`."""
+    """The keyspace as it was at one moment. Nobody changes it, and it is given back."""
 
     data: MutableMapping[bytes, Value]
     deadlines: MutableMapping[bytes, int]
@@ -76,30 +77,27 @@ class Keyspace:
     def __len__(self) -> int:
         return len(self.data)
 
-    # -- reading -----------------------------------------------------------------------------------------------
+    # -- looking ---------------------------------------------------------------------------------------------
 
     def find(self, key: bytes, now_ms: int) -> Value | None:
-        """Return the value of a key.
-
-        None if it does not exist or has expired, even if its removal is not logged yet.
-        """
+        """What a key holds; None if it is not there, or its time has come and nobody has noted it yet."""
         value = self.data.get(key)
         if value is not None and self.deadlines and self.deadlines.get(key, now_ms + 1) <= now_ms:
             return None
         return value
 
     def touch(self, key: bytes) -> None:
-        """Mark the key as used."""
+        """The key was used."""
         if self.recency is not None:
             self.recency.move_to_end(key)
 
     def is_due(self, key: bytes, now_ms: int) -> bool:
-        """Return whether the key exists and has expired."""
+        """Whether the key is there and its time has come."""
         deadline = self.deadlines.get(key)
         return deadline is not None and deadline <= now_ms
 
     def due(self, now_ms: int) -> bytes | None:
-        """Return an expired key, or None."""
+        """A key whose time has come."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             deadline, key = heap[0]
@@ -109,22 +107,22 @@ class Keyspace:
         return None
 
     def oldest(self) -> Iterator[bytes]:
-        """Yield keys by their last use, the oldest first. The keyspace must not change during the iteration."""
+        """Keys by their last use, the longest ago first. The keyspace must not change meanwhile."""
         return iter(self.recency if self.recency is not None else self.data)
 
     def cost(self, key: bytes) -> int:
-        """Return the memory cost of a key with its value and its expiry."""
+        """What a key takes, with its value and its expiry."""
         value = self.data[key]
         return self.cost_new(key) + cost_of(value) + (DEADLINE_COST if key in self.deadlines else 0)
 
     def cost_new(self, key: bytes) -> int:
-        """Return the memory cost of the key itself, without a value."""
+        """What the key itself would take."""
         return self.key_cost + len(key)
 
     # -- images ----------------------------------------------------------------------------------------------
 
     def take_image(self) -> Image:
-        """Take an image of the keyspace in constant time. The caller must call `give_back`."""
+        """The keyspace as it is now, whatever happens next, at once. Whoever takes one gives it back."""
         self._images += 1
         self._era += 1
         image = Image(self.data, self.deadlines)
@@ -137,29 +135,29 @@ class Keyspace:
         released(self.deadlines, image.deadlines)
 
     def settle(self, count_max: int) -> bool:
-        """Merge at most `count_max` changes left by released images; return whether there are more."""
+        """Do a part of what is left to do after images: so many changes at most; return whether there is more."""
         self.data, more_keys = merged(self.data, count_max)
         self.deadlines, more_deadlines = merged(self.deadlines, count_max)
         return more_keys or more_deadlines
 
-    # -- mutations -------------------------------------------------------------------------------------------
+    # -- changing --------------------------------------------------------------------------------------------
 
     def apply(self, op: int, key: bytes, value: bytes, ttl_seconds: int, wall_ms: int) -> None:
-        """Apply a log entry. Raises `StorageFault` if it is impossible in this state: another store wrote it."""
+        """Do what a log entry says. An entry that makes no sense here was not written by these rules: `StorageFault`."""
         self._appliers[op](key, value, ttl_seconds, wall_ms)
 
     def put(self, key: bytes, value: Value, deadline_ms: int) -> None:
-        """Add a key from a snapshot."""
+        """Put a key as a snapshot has it."""
         self._store(key, value)
         if deadline_ms:
             self._set_deadline(key, deadline_ms)
 
     def remove(self, key: bytes) -> None:
-        """Remove an existing key, outside of the log."""
+        """Forget a key that is there, whatever the log says of it."""
         self._remove(key, b"", 0, 0)
 
     def _store(self, key: bytes, value: Value) -> None:
-        """Set the value of a key."""
+        """Make `value` what the key holds."""
         old = self.data.get(key)
         if old is None:
             self.used_bytes += self.key_cost + len(key)
@@ -268,7 +266,7 @@ class Keyspace:
             self._remove(key, b"", 0, 0)
 
     def _own(self, key: bytes, kind: type[_C]) -> _C:
-        """Return the collection of a key: created if it does not exist, copied if an image uses it."""
+        """The collection of a key, new if there is none, and not one that an image looks at."""
         held = self.data.get(key)
         if held is None:
             held = kind((), self._era)

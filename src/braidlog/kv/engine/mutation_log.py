@@ -1,6 +1,7 @@
-"""The interface of the store's log, which numbers changes.
+"""The port behind which the store's log stands: changes go in and are numbered.
 
-On one node it is a write-ahead log in a folder (wal.py); a replicated partition can take its place.
+The store knows no more of its log than this. On one node it is a write-ahead log in a folder (wal.py); a partition that
+several nodes have can take its place.
 """
 
 from typing import Protocol
@@ -9,17 +10,17 @@ from braidlog.model.errors import StorageFault
 
 
 class MutationLog(Protocol):
-    """Appends changes. The log's owner waits until a change is durable."""
+    """One verb, and why it is refused. The log's owner waits until a change is durable."""
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why the log has stopped, or None. After a fault the store raises it for every operation."""
+        """Why the log has stopped, if it has: from then on its store answers nothing else."""
         ...
 
     def append(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
-        """Append a change made at `stamp` (wall time, counter); return its sequence. Neither blocks nor suspends.
+        """Take a change, made at `stamp` (wall time, counter); return its sequence. Neither waits nor suspends.
 
-        Applying the changes in order gives the same keys. The parameters are not an object because this runs for
-        every mutation, and an object costs a twentieth of it.
+        Whoever applies the changes in their order has the same keys. Arguments, not an object: this is called for every
+        mutation, and an object costs a twentieth of it.
         """
         ...

@@ -1,6 +1,7 @@
-"""Define the operations of the key-value store and their results, independent of any dialect.
+"""What can be asked of the key-value store, and what each question gives back.
 
-Each operation is a frozen struct whose base names the type of its result: `execute(Get(key))` returns `bytes`.
+Knows: the operations, in no dialect's words. Refuses to know: how they are carried out, how they travel.
+Each operation is a frozen struct whose base names the type of its result: `execute(Get(key))` gives `bytes`.
 
 | operation                  | result           | refused with                                                             |
 |----------------------------|------------------|--------------------------------------------------------------------------|
@@ -17,11 +18,10 @@ Each operation is a frozen struct whose base names the type of its result: `exec
 | `Increment`                | int: new value   | WRONG_TYPE, NOT_A_NUMBER, NUMBER_OVERFLOW, OUT_OF_MEMORY                 |
 | `HashSet`                  | int: new fields  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                               |
 | `HashGet`                  | bytes            | KEY_NOT_FOUND (the key or the field), WRONG_TYPE                         |
-| `HashDelete`               | int: removed     | KEY_NOT_FOUND (the key, or every field), WRONG_TYPE                      |
+| `HashDelete`               | int: fields gone | KEY_NOT_FOUND (the key, or every field), WRONG_TYPE                      |
 | `HashGetAll`               | dict             | KEY_NOT_FOUND, WRONG_TYPE                                                |
 
-All of them reject a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is
-removed.
+All of them refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is gone.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from braidlog.model.errors import BrokerError
 
 
 class Level(IntEnum):
-    """The consistency levels of operations; ADR 31 defines their guarantees."""
+    """What each promises is in ADR 31."""
 
     ONE = 1
     """Written: the leader has it. Read: any replica, which may be behind."""
@@ -54,7 +54,7 @@ INTEGER_MAX = 2**63 - 1
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """An operation on one key. `R` is the type of its result."""
+    """Something asked of one key. `R` is what it gives back."""
 
     key: bytes
 
@@ -78,7 +78,7 @@ class End(Enum):
 
 
 class Delete(Operation[None], frozen=True, gc=False):
-    """Remove a key of any kind."""
+    """Forget a key, whatever it holds."""
 
 
 class Exists(Operation[bool], frozen=True, gc=False):
@@ -86,24 +86,24 @@ class Exists(Operation[bool], frozen=True, gc=False):
 
 
 class Expire(Operation[None], frozen=True, gc=False):
-    """Let the key expire after this many seconds; 0 removes the expiry."""
+    """Let the key go in so many seconds; 0 means never."""
 
     ttl_seconds: int
 
 
 class TimeToLive(Operation[int], frozen=True, gc=False):
-    """Return the seconds until the key expires, rounded up; 0 means never."""
+    """Seconds until the key goes, rounded up; 0 means never."""
 
 
 # -- strings and counters --------------------------------------------------------------------------------------
 
 
 class Get(Operation[bytes], frozen=True, gc=False):
-    """Return the value of a string; a counter is a string of decimal digits."""
+    """The value of a string; a counter is a string of decimal digits."""
 
 
 class Set(Operation[bool], frozen=True, gc=False):
-    """Set the key to a string, whatever its kind was. Replaces an earlier expiry; 0 means never."""
+    """Make the key a string, whatever it was. It expires as this says: an older expiry is forgotten, 0 means never."""
 
     value: bytes
     ttl_seconds: int = 0
@@ -111,7 +111,7 @@ class Set(Operation[bool], frozen=True, gc=False):
 
 
 class Increment(Operation[int], frozen=True, gc=False):
-    """Add to a 64-bit counter; a missing key counts as 0. Keeps an existing expiry."""
+    """Add to a 64-bit counter, which is 0 if it is not there. An older expiry stays."""
 
     amount: int = 1
 
@@ -120,25 +120,23 @@ class Increment(Operation[int], frozen=True, gc=False):
 
 
 class Push(Operation[int], frozen=True, gc=False):
-    """Add values at an end, one after the other: after a push at LEFT the last value is the first of the list."""
+    """Put values on an end, one after the other: pushed LEFT, the last of them is the first of the list."""
 
     end: End
     values: tuple[bytes, ...]
 
 
 class Pop(Operation[bytes], frozen=True, gc=False):
-    """Remove and return the value at an end."""
+    """Take the value at an end."""
 
     end: End
 
 
 class ListRange(Operation[list[bytes]], frozen=True, gc=False):
-    """Return the elements from `first` to `last`, both included.
+    """The elements from `first` to `last`, both included; negative numbers count from the end, -1 is the last one.
 
-    Negative numbers count from the end, -1 is the last one.
-
-    Positions outside of the list are ignored. `bytes_max` limits the sum of the values: a larger result is rejected
-    with VALUE_TOO_LARGE, never truncated.
+    What lies outside of the list is not there and no error. `bytes_max` bounds what is given back (the sum of the values): more
+    is refused with VALUE_TOO_LARGE, never cut short in silence.
     """
 
     first: int
@@ -154,7 +152,7 @@ class ListLength(Operation[int], frozen=True, gc=False):
 
 
 class HashSet(Operation[int], frozen=True, gc=False):
-    """Set fields; returns how many of them are new."""
+    """Set fields; gives how many of them are new."""
 
     fields: tuple[tuple[bytes, bytes], ...]
 
@@ -164,22 +162,22 @@ class HashGet(Operation[bytes], frozen=True, gc=False):
 
 
 class HashDelete(Operation[int], frozen=True, gc=False):
-    """Remove fields; returns how many existed."""
+    """Take fields away; gives how many were there."""
 
     fields: tuple[bytes, ...]
 
 
 class HashGetAll(Operation[dict[bytes, bytes]], frozen=True, gc=False):
-    """Return every field and its value, in insertion order. `bytes_max` as in `ListRange`."""
+    """Every field and its value, in the order in which the fields came. `bytes_max` as in `ListRange`."""
 
     bytes_max: int = 2**31
 
 
-# -- batches of operations -------------------------------------------------------------------------------------
+# -- many at once ----------------------------------------------------------------------------------------------
 
 
 class Kind(IntEnum):
-    """The operation of a row of `Columns`."""
+    """What a row of `Columns` asks."""
 
     GET = 0
     SET = 1
@@ -189,7 +187,7 @@ class Kind(IntEnum):
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """A batch of operations as columns: a struct per operation would cost more than its execution."""
+    """Operations that came together, side by side: a struct for each would cost more than to carry it out."""
 
     mutates: bool
     """Whether all of them change something; else all of them are GET."""
@@ -201,7 +199,7 @@ class Columns(msgspec.Struct, frozen=True):
     """Of each SET, seconds; None: all 0."""
 
     def operation(self, row: int) -> Operation[Any]:
-        """Return the operation of one row."""
+        """The same by itself."""
         kind, key = self.kinds[row], self.keys[row]
         if kind == Kind.SET:
             return Set(key, self.values[row], self.ttls[row] if self.ttls else 0)
@@ -210,7 +208,7 @@ class Columns(msgspec.Struct, frozen=True):
         return Delete(key) if kind == Kind.DELETE else Get(key)
 
     def without(self, refusals: Sequence[BrokerError | None]) -> "Columns":
-        """Return the rows without a refusal."""
+        """The rows that are not refused."""
         rows = [row for row, refusal in enumerate(refusals) if refusal is None]
         return Columns(
             self.mutates,
@@ -222,7 +220,7 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 class Results(NamedTuple):
-    """The results of `Columns`, row by row."""
+    """What `Columns` gave, row by row."""
 
     found: list[Any]
     """What the operation gives; True for a DELETE; None: there is no such key; a `BrokerError`: refused."""
@@ -230,13 +228,13 @@ class Results(NamedTuple):
     """The rows with a `BrokerError`."""
 
     def among(self, refusals: Sequence[BrokerError | None]) -> "Results":
-        """Return the results of all rows, given that these are the results of the rows without a refusal."""
+        """Return the results of all rows, where these are of the rows that were not refused before."""
         carried_out = iter(self.found)
         found = [next(carried_out) if refusal is None else refusal for refusal in refusals]
         return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
 
 
-# -- statistics ------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------------------
 
 
 class SnapshotDone(msgspec.Struct, frozen=True):
@@ -253,7 +251,7 @@ class SnapshotDone(msgspec.Struct, frozen=True):
 
 
 class MemoryUsage(msgspec.Struct, frozen=True):
-    """The memory usage of the keys, as accounted for the limit."""
+    """What the keys take in memory, as accounted for the limit."""
 
     used_bytes: int
     limit_bytes: int
@@ -265,7 +263,7 @@ class MemoryUsage(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Counts since the node started, unless stated otherwise."""
+    """Counts since the node started, unless they say otherwise."""
 
     uptime_seconds: int
     keys: int

@@ -1,4 +1,7 @@
-"""Define the settings of the key-value store, with their defaults and bounds."""
+"""What can be set of the key-value store, with the defaults and the bounds.
+
+Knows: names, defaults, what is out of range. Refuses to know: who reads them.
+"""
 
 from enum import StrEnum
 
@@ -9,10 +12,10 @@ from braidlog.model.settings import Flush
 
 
 class Eviction(StrEnum):
-    """What happens when a mutation needs more memory than the limit leaves.
+    """What happens when a mutation needs more memory than there is.
 
-    refuse: it is rejected with OUT_OF_MEMORY.
-    lru: the least recently used keys are evicted until it fits.
+    refuse: it is refused with OUT_OF_MEMORY.
+    lru: the keys that were not used for longest go until there is room.
     """
 
     REFUSE = "refuse"

@@ -1,9 +1,11 @@
-"""Execute operations on the store: mutations are checked, stamped, logged and applied.
+"""The store: operations become mutations, mutations are logged, stamped and applied.
 
-Invariants: a mutation is checked before it is logged, and logged before it is applied. Only logged mutations change
-keys, including expiry and eviction. With a limit, `used_bytes` does not exceed it.
+Knows: what each operation needs, refuses and changes. Refuses to know: waiting (its owner does), threads, topics, and where its
+log is (mutation_log.py).
+Invariants: a mutation is checked before it is logged and logged before it is applied; nothing changes a key but a logged
+mutation, expiry and eviction included. With a limit, `used_bytes` does not exceed it.
 
-`execute` neither blocks nor suspends. The owner of the store waits until a mutation is durable.
+`execute` neither waits nor suspends. Its owner waits until a mutation is durable.
 """
 
 import contextlib
@@ -55,7 +57,7 @@ _POPS = {o.End.LEFT: Op.LPOP, o.End.RIGHT: Op.RPOP}
 
 
 class Mutation(msgspec.Struct, frozen=True, gc=False):
-    """A mutation as the change feed publishes it."""
+    """A change that was made: what a feed tells of it."""
 
     sequence: int
     wall_ms: int
@@ -74,7 +76,7 @@ class Listener(Protocol):
 
 
 class Store:
-    """One open store. Not thread-safe: one thread owns it."""
+    """One open store. All of it belongs to one thread."""
 
     def __init__(
         self,
@@ -119,29 +121,29 @@ class Store:
         }
 
     def limit_to(self, memory_bytes_max: int) -> None:
-        """Set the memory limit, if several stores share a limit."""
+        """What the keys may take from now on, where several stores share what there is."""
         self._limit = memory_bytes_max
 
     @property
     def limit(self) -> int:
-        """The memory limit of the keys; 0 is no limit."""
+        """What the keys may take; 0 is no limit."""
         return self._limit
 
     def stop(self, fault: StorageFault) -> None:
-        """Reject mutations, because a component that must see each of them cannot. Reads continue."""
+        """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault
 
     def resume_writes(self) -> None:
-        """Accept mutations again."""
+        """Take mutations again: it does."""
         self._stopped = None
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why mutations are rejected, or None."""
+        """Why no mutation is taken any more, if so."""
         return self._stopped or self.log.fault
 
     def execute(self, operation: o.Operation[R], now_ms: int) -> R:
-        """Execute an operation immediately, or raise a `BrokerError` with the reason."""
+        """Carry out an operation at once, or raise a `BrokerError` with why not."""
         key = operation.key
         if not key or len(key) > KV_KEY_BYTES_MAX:
             raise _bad_key(key)
@@ -150,24 +152,24 @@ class Store:
         if self.doubt is not None:
             self._check_doubt(operation, self.doubt)
         self.operations += 1
-        # Never before the last stamp: after the clock is set back, a key that expired must not reappear.
-        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - runs for every operation, and `max` is three times as slow
+        # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
+        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
             now_ms = self.clock.wall_ms
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def _check_doubt(self, operation: o.Operation[Any], doubt: Doubt) -> None:
-        """Raise for operations that depend on an unknown value: all except an unconditional `Set`."""
+        """Refuse what depends on an unknown value: anything but to set it."""
         is_set = isinstance(operation, o.Set) and operation.only is o.Only.ALWAYS
         if not is_set and doubt.holds(operation.key):
             what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"
             raise BrokerError(Reason.UNAVAILABLE, f"{what}; set it, or {REPAIR}")
 
     def read(self, operation: o.Operation[R], now_ms: int) -> R:
-        """Return what a read gives at `now_ms`, even if that is before the last stamp. Changes nothing."""
+        """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def expire_if_due(self, key: bytes, now_ms: int) -> None:
-        """Remove the key with a mutation if it has expired."""
+        """A key whose time has come goes now, by a mutation."""
         if self.keyspace.deadlines:
             self._current(key, max(now_ms, self.clock.wall_ms))
 
@@ -328,10 +330,10 @@ class Store:
             raise _too_large(held.size, operation.bytes_max)
         return held.fields.copy()
 
-    # -- shared ------------------------------------------------------------------------------------------------
+    # -- what they share -------------------------------------------------------------------------------------
 
     def _current(self, key: bytes, now_ms: int) -> Value | None:
-        """Return the value of a key that is about to change; an expired key is first removed, by a mutation."""
+        """What a key that is about to change holds. One whose time has come goes first, with a mutation of its own."""
         value = self.keyspace.data.get(key)
         if value is not None and self.keyspace.deadlines and self.keyspace.is_due(key, now_ms):
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
@@ -351,10 +353,7 @@ class Store:
         return held
 
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
-        """Log a mutation and apply it.
-
-        If the log rejects it, nothing changes, not even the clock: a replay counts its ticks.
-        """
+        """Log a mutation and apply it. If it is refused, all is as it was, the clock too: a replay counts its ticks."""
         if self._stopped is not None:
             raise self._stopped.again()
         clock, keyspace = self.clock, self.keyspace
@@ -374,7 +373,7 @@ class Store:
         if op > _COMMANDS_MAX:
             self.expired += op == Op.EXPIRED
             self.evicted += op == Op.EVICTED
-        if keyspace.used_bytes > self.peak_bytes:  # noqa: PLR1730 - runs for every mutation
+        if keyspace.used_bytes > self.peak_bytes:  # noqa: PLR1730 - as above
             self.peak_bytes = keyspace.used_bytes
         if self._listener is not None:
             deadline_ms = keyspace.deadlines.get(key, 0) if keyspace.deadlines else 0
@@ -385,10 +384,7 @@ class Store:
     # -- memory and time -------------------------------------------------------------------------------------
 
     def _make_room(self, key: bytes, needed: int, now_ms: int) -> None:
-        """Remove expired keys and evict others until `needed` more bytes fit, never `key` itself.
-
-        Raise before any eviction.
-        """
+        """Let keys go until `needed` more bytes fit, never `key` itself; or refuse, and then nothing has gone."""
         keyspace, limit = self.keyspace, self._limit
         if not limit or needed <= 0 or keyspace.used_bytes + needed <= limit:
             return
@@ -413,7 +409,7 @@ class Store:
             self._commit(Op.EVICTED, victim, b"", 0, now_ms)
 
     def expire(self, now_ms: int, count_max: int) -> int:
-        """Remove at most `count_max` expired keys; return how many were removed."""
+        """Let keys go whose time has come, at most so many; return how many went."""
         now_ms = max(now_ms, self.clock.wall_ms)
         count = 0
         while count < count_max and (key := self.keyspace.due(now_ms)) is not None:
@@ -427,7 +423,7 @@ def _number(key: bytes, held: Value) -> int:
         return held
     if type(held) is not bytes:
         raise _wrong_type(key, held, "a counter")
-    # Only digits as a counter writes them: otherwise the counter would read back as a different string.
+    # Digits as a counter writes them, and no others: else a counter would read back as something that was not set.
     if len(held) <= 20:
         with contextlib.suppress(ValueError):
             number = int(held)

@@ -1,11 +1,12 @@
-"""Define the values of keys, and encode and decode them.
+"""What a key can hold, and how it is written out.
 
-Invariant: `size` of a collection is the length of its encoded form, updated by every change.
+Knows: the four kinds of value, what each takes in memory, its bytes. Refuses to know: keys, expiry, files.
+Invariant: `size` of a collection is the length of its written form, kept up to date by every change.
 
-| kind    | in memory   | encoded                                                           |
+| kind    | in memory   | written                                                           |
 |---------|-------------|-------------------------------------------------------------------|
 | string  | `bytes`     | itself                                                            |
-| counter | `int`       | decimal digits; a string that has been incremented                |
+| counter | `int`       | decimal digits; it is a string that has been counted with         |
 | list    | `ListValue` | count u32, then of each element: length u32, bytes                |
 | hash    | `HashValue` | count u32, then of each field: length u32, name, length u32, value |
 """
@@ -20,7 +21,7 @@ _U32 = struct.Struct(">I")
 _pack_u32 = _U32.pack
 LENGTH_BYTES = 4
 
-# Bytes of CPython's objects besides the content of keys and values; a test compares the total with the real memory.
+# Bytes that CPython takes, beside those of the keys and values themselves; a test compares the sum with what it really takes.
 KEY_COST = 33 + 47
 """A `bytes` object's own and a place in a dict, which takes 30 to 60."""
 STRING_COST = 33
@@ -35,12 +36,12 @@ RECENCY_COST = 85
 
 
 class ListValue:
-    """A list with fast access to both ends."""
+    """A list with two quick ends."""
 
     __slots__ = ("era", "items", "size")
 
     def __init__(self, items: Iterable[bytes] = (), era: int = 0) -> None:
-        # An empty deque begins in the middle of its block, one from an empty tuple at an end of it.
+        # One that is made from nothing begins in the middle of its block, one made from an empty tuple at an end of it.
         self.items: deque[bytes] = deque(items) if items else deque()
         self.size = LENGTH_BYTES + sum(LENGTH_BYTES + len(item) for item in self.items)
         self.era = era
@@ -59,7 +60,7 @@ class ListValue:
 
 
 class HashValue:
-    """Fields by name, in insertion order."""
+    """Fields by name, in the order in which they came."""
 
     __slots__ = ("era", "fields", "size")
 
@@ -85,7 +86,7 @@ Value = bytes | int | ListValue | HashValue
 
 
 def cost_of(value: Value) -> int:
-    """Return the memory cost of a value."""
+    """What a value takes in memory."""
     if type(value) is bytes:
         return STRING_COST + len(value)
     if type(value) is int:
@@ -94,7 +95,7 @@ def cost_of(value: Value) -> int:
 
 
 def quoted(key: bytes) -> str:
-    """Format a key for messages: as text if it is UTF-8, otherwise with escaped bytes; at most 60 bytes of it."""
+    """A key as messages show it: as text if it is one, its bytes escaped if not; no more than 60 of them."""
     try:
         return repr(key[:60].decode())
     except UnicodeDecodeError:
@@ -117,7 +118,7 @@ def code_of(value: Value) -> int:
 
 
 def write_value(value: Value) -> bytes:
-    """Encode a value."""
+    """The written form of any value."""
     if type(value) is bytes:
         return value
     if type(value) is int:
@@ -126,7 +127,7 @@ def write_value(value: Value) -> bytes:
 
 
 def read_value(kind: str, data: bytes) -> Value:
-    """Decode a value; raises `ProtocolError` if it is invalid."""
+    """The value of a written form; a form that is not one is a `ProtocolError`."""
     match kind:
         case "string":
             return data
@@ -140,7 +141,7 @@ def read_value(kind: str, data: bytes) -> Value:
 
 
 def read_coded(code: int, data: bytes) -> Value:
-    """Decode a value by the code of its kind."""
+    """The value of a written form, by the code of its kind."""
     return read_value(KINDS_BY_CODE.get(code, str(code)), data)
 
 
@@ -158,7 +159,7 @@ def _counted(data: bytes, strings: list[bytes], each: int) -> list[bytes]:
 
 
 def pack_strings(strings: Iterable[bytes]) -> bytes:
-    """Encode strings, each with its length before it."""
+    """Each with its length before it."""
     return b"".join([part for string in strings for part in (_pack_u32(len(string)), string)])
 
 
@@ -167,7 +168,7 @@ def pack_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def strings_in(data: bytes) -> Iterator[bytes]:
-    """Decode strings from `pack_strings`; raises `ProtocolError` on other bytes."""
+    """The strings of `pack_strings`; bytes that are not such are a `ProtocolError`."""
     position, end = 0, len(data)
     while position < end:
         start = position + LENGTH_BYTES
