@@ -18,9 +18,9 @@ from braidlog.partition.partition_registry import PartitionRegistry
 log = logging.getLogger("braidlog.partition")
 
 CLOSE_MAX: Final = 100
-"""Idle partitions that are closed in one go: whoever wants one of them waits until it is closed and opened again."""
+"""Idle partitions closed together: a request for one of them waits until it is closed and opened again."""
 TOLD_AT_ONCE: Final = 2000
-"""Partitions between two lines about how far a stop has come."""
+"""Partitions between two log lines about the progress of a shutdown."""
 
 
 async def close_idle(hosting: PartitionRegistry, runtime: Runtime) -> int:

@@ -79,9 +79,9 @@ class HostedLog:
         self.topic = topic
         self.number = number
         self._held = log
-        """The log, or what is left of it while it is closed: always one of them, exchanged in one step, for all that look."""
+        """The open log, or the summary of the closed one: replaced in one step, so every thread sees one of them."""
         self._is_leaving = False
-        """The log is about to be closed; who asks for it meanwhile gets it back."""
+        """The log is about to be closed; a request for it during this keeps it open."""
         self._open = opener
         self._lock = threading.Lock()
         """Held by the thread that opens or closes the log."""
@@ -90,21 +90,26 @@ class HostedLog:
         self.node = node
         self._assigned: Assigned | None = None
         self._inbox: list[Message] | None = None
-        """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
+        """Messages that arrive while a thread begins an epoch or truncates the log: nothing may be written during
+        this.
+        """
         self._refusal: Reason | None = Reason.NOT_LEADER
         """Why consumers are not served here."""
         self._replicated: ReplicaRunner | None = None
-        """None while the log is closed: the only replica leads then."""
+        """None while the log is closed: this node then leads with the only replica."""
         self._waiting: set[Wakeup] = set()
         self._derived: list[Callable[[int], None]] = []
         self.is_gone = False
         self.is_moved = False
-        """It is gone from here, and other nodes hold it."""
+        """The replica was moved to other nodes."""
         self.is_used = isinstance(log, PartitionLog)
-        """Whether somebody asked for the log since this was last set to False."""
+        """Whether the log was requested since this was last set to False."""
         self.record_bytes = 0
-        """What a record takes in the log, about, where rows were read last; 0: unknown. Who wants few of them asks the log
-        for as much as they take: to find where megabytes end would cost more than to write a thousand."""
+        """The approximate size of a record in the log, as of the last read of rows; 0: unknown.
+
+        A request for few records reads only about as much from the log: finding where megabytes end would cost more
+        than encoding a thousand rows.
+        """
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.number}"

@@ -31,19 +31,21 @@ from braidlog.storage.log.partition_log import PartitionLog
 R = TypeVar("R")
 READ_BYTES: Final = 256 * 1024
 LOG_SHARE: Final = KEY_LOGS
-"""A log may grow to this part of `snapshot_wal_bytes`, which is for all logs: a node reads all of them when it starts."""
+"""The part of `snapshot_wal_bytes` to which one log may grow. That setting covers all logs: a node reads all of them
+at its start.
+"""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
 NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
-"""The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
+"""The log rejected the operation: the result does not depend on any key, so there is nothing to confirm."""
 
 
 class Performed(NamedTuple):
     """The result of an operation, valid once what it waits for is committed."""
 
     result: Any
-    """Or the `BrokerError` with which it is refused."""
+    """The result, or the `BrokerError` with which the operation is rejected."""
     end: int | None
-    """Where what it wrote ends; None if it wrote nothing: then it is a read, also one that was to write."""
+    """The end of its records; None if it wrote none: it then counts as a read, even if it was a write."""
     is_certain: bool = False
     """It waits for nothing."""
 
@@ -100,20 +102,22 @@ class KeyLog:
         self._delete_retention_ms = delete_retention_ms
         self._led_epoch: int | None = None
         self.is_whole = False
-        """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
+        """Whether the state has had everything that was committed since it was built: before that keys are missing."""
         self._bytes_trimmed = 0
         self._gathers: Level | None = None
-        """Records are applied and not written yet, of this level; None: each is written before it is applied."""
+        """The level of records that are applied but not written yet; None: each record is written before it is
+        applied.
+        """
         self._batch: RecordBatch | None = None
         self._not_written: Exception | None = None
-        """Why some that were gathered are not in the log."""
+        """Why some of the gathered records are not in the log."""
         self.fault: StorageFault | None = None
-        """Why the state cannot be made from the log."""
+        """Why the state cannot be built from the log."""
         self.kept = 0
-        """Tails that were kept since this was opened: there is something to send."""
+        """The number of tails kept since the opening: they wait to be sent."""
         self.slot = self._rebuilt()
         self.made_anew = 0
-        """How often the state was thrown away, and another begun."""
+        """How often the state was discarded and rebuilt."""
         self.hold_at: int | None = None
         """A follower applies nothing from this offset on, while it is compared with its leader."""
         partition.before_cut = self._keep_tail

@@ -18,7 +18,7 @@ from braidlog.partition.partition_registry import NotOpened, PartitionRegistry
 log = logging.getLogger("braidlog.partition")
 
 OPENERS: Final = 3
-"""Threads that open or close at the same time: fewer than the pool has, so that other work beside the loop goes on."""
+"""Threads that open or close at the same time: fewer than the pool has, so that other work on threads continues."""
 Place = tuple[Topic, int]
 T = TypeVar("T")
 R = TypeVar("R")

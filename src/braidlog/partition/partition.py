@@ -58,7 +58,7 @@ from braidlog.storage.log.partition_log import Appended, PartitionLog
 from braidlog.storage.recovery.clean_shutdown import ClosedPartition
 
 NOBODY = -1
-"""The token of what nobody waits for."""
+"""The token of a request without a waiting caller."""
 
 
 class _Countdown:
@@ -83,7 +83,7 @@ class Acknowledgement:
 
     def __init__(self, token: int = NOBODY) -> None:
         self.token = token
-        """By which its partition knows it."""
+        """Identifies the request to its partition."""
         self.outcome: Done | Failed | None = None
         self._wakeup: Wakeup | _Countdown | None = None
 
@@ -117,7 +117,7 @@ async def settled_together(asked: Iterable[Acknowledgement], runtime: Runtime, s
 log = logging.getLogger("braidlog.partition")
 
 SETTLED_SECONDS_MAX = 60.0
-"""How long a marker, or a deletion, may wait for the in-sync set."""
+"""How long a transaction marker or a DeleteRecords request may wait for the in-sync replicas."""
 
 
 class Partition(HostedLog):
@@ -149,15 +149,16 @@ class Partition(HostedLog):
         self.topic_id = topic_id
         self._pending: dict[int, Acknowledgement] = {}
         self.held_writes = HeldWrites()
-        """While it is handed over: so that none is in the log here whose producer is not answered when another node leads."""
+        """Holds writes during a leadership transfer: every producer then gets its answer before another node leads."""
         self._tokens = 0
         self._is_syncing = False
         self.followed: Callable[[], None] | None = None
-        """Called after each step: what is made from the records follows them."""
+        """Called after each step, for state that is derived from the records."""
         self.verified: dict[int, int] = {}
-        """Whose transaction is known to write here: producer id → epoch (`transaction_verification.py`). A marker
-        ends it, and so does
-        every change of the leader."""
+        """Producer id → epoch of the transactions verified to write here (`transaction_verification.py`).
+
+        A marker removes its producer; a change of the leader removes all.
+        """
         self._assigned = resumes
         if resumes is not None:
             latest = held.epochs[-1][0] if isinstance(held, ClosedPartition) and held.epochs else 0

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from braidlog.partition.partition import Partition
 
 Key = tuple[bytes, int]
-"""A topic's id and a partition's number: what nodes call a partition among themselves."""
+"""A topic's id and a partition's number: identifies a partition between nodes."""
 Listeners = dict[str, Callable[["Partition"], None]]
-"""By the name of a topic: called when this node leads a partition of it, or does no more."""
+"""By topic name: called when this node starts or stops leading a partition of the topic."""
 
 
 class PartitionContext(Protocol):

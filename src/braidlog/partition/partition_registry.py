@@ -26,7 +26,7 @@ from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.folder.quarantine import find_quarantined
 
 PUBLISHED = frozenset({FEED_TOPIC})
-"""Internal topics that are there for readers: the broker alone writes them."""
+"""Internal topics that clients can read; only the broker writes them."""
 
 
 def is_hidden(name: str) -> bool:
@@ -76,15 +76,15 @@ class PartitionRegistry:
         self._topics: dict[str, Topic] = {}
         self._hidden: dict[str, Topic] = {}
         self.topics: Mapping[str, Topic] = ChainMap(self._topics, self._hidden)
-        """All of them, also those that are not there for any request."""
+        """All topics, including those that clients cannot see."""
         self._hosted: dict[tuple[str, int], Partition] = {}
         self.offline: dict[tuple[str, int], StorageFault] = {}
-        """Partitions that could not be opened, and why."""
+        """Partitions that could not be opened, with the fault."""
         self._names_by_id: dict[str, str] = {}
         self.tables: dict[str, TableState] = {}
-        """Of topics that are tables, by their ids: how each table is, as was heard last."""
+        """The last known state of each table, by topic id."""
         self.quarantined = {"damaged": 0, "stray": 0}
-        """Copies and topics, as they were last counted."""
+        """The number of quarantined copies and stray topics at the last count."""
         self.node = node
         self.number = own_number(node)
         self._alone = StandaloneContext(node, self.number, runtime)

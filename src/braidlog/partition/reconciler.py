@@ -48,7 +48,7 @@ TopicChanged = Callable[[str], Awaitable[None]]
 BeforeRelease = Callable[[int, PartitionLog], object]
 Faults = dict[str, StorageFault | BrokerError]
 NOTED_AT_ONCE = 1_000
-"""In one entry of the metadata, which has a largest size."""
+"""The most items in one entry of the metadata, whose size is limited."""
 _TURN = "the topics' metadata"
 
 

@@ -35,21 +35,21 @@ from braidlog.storage.folder.data_folder import DataFolder
 
 TICK_SECONDS: Final = 0.3
 GATHER_SECONDS: Final = 0.02
-"""Changes of in-sync sets that come within this time are one entry of the metadata."""
+"""Changes of in-sync sets within this time become one entry of the metadata."""
 SLICE_SECONDS: Final = 0.005
 TOLD_AT_ONCE: Final = 20
 PROPOSED_MAX: Final = 1_000
-"""Changes in one entry, which has a largest size."""
+"""The most changes in one entry of the metadata, whose size is limited."""
 
 Between = Fetch | Answer | Complaint
-"""What replicas say to each other."""
+"""The messages between replicas."""
 Received = Callable[[int, Key, Between | CorruptAnswer], None]
-"""received(node, key, message): a peer says something about a partition."""
+"""received(node, key, message): a peer sends a message about a partition."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 Begun = list[tuple[Partition, int]]
 P = TypeVar("P")
 Wanted = tuple[Partition, P]
-"""What a partition wants to have written to the metadata."""
+"""A proposal of a partition for the metadata."""
 
 
 class Transport(Protocol):
@@ -85,7 +85,7 @@ class ReplicaManager(Generic[T]):
         self.number = own_number(name)
         self.name = name
         self.incarnation: int | None = None
-        """None also while the node registers again: nothing is acted on meanwhile."""
+        """None also while the node registers again: nothing happens during this."""
         self.runtime = runtime
         self.spawn = spawn
         self.replaced = replaced
@@ -97,7 +97,7 @@ class ReplicaManager(Generic[T]):
         self._said: dict[Key, Wanted[Resign | ReportLogEnd]] = {}
         self._is_proposing = False
         self._behind: dict[Partition, None] = {}
-        """Partitions that have not been told yet what the metadata says."""
+        """Partitions that have not received their current assignment yet."""
         self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False

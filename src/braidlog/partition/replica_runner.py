@@ -58,11 +58,12 @@ from braidlog.storage.log.partition_log import Appended, PartitionLog
 ANSWER_BYTES_MAX = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 Refused = BrokerError | ProtocolError | StorageFault
-"""Why the log did not take what it was to take."""
+"""Why the log rejected a write."""
 Persist = Callable[[], Refused | None]
 Apart = Callable[[Persist, Callable[[Refused | None], None]], None]
-"""apart(persist, then): do something that takes a disk long, and then, on the loop, what follows from it. Nothing may be told to
-the replica in between."""
+"""apart(persist, then): run a slow disk operation, then call `then` on the event loop. The replica gets no message
+in between.
+"""
 
 
 def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
@@ -71,7 +72,7 @@ def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
 
 
 ON_DISK = (Write, Truncate, Resync, ResetLogTo, Trim)
-"""What is done to the log itself; all else is asked of others."""
+"""The effects on the log itself; all others concern other components."""
 
 
 class Produced(NamedTuple):
@@ -82,7 +83,7 @@ class Produced(NamedTuple):
     now_ms: int
     records_checked: bool = True
     own: bool = False
-    """Whether this node has sealed it."""
+    """Whether this node has sealed the batches."""
 
     @property
     def records(self) -> int:
@@ -143,12 +144,14 @@ class ReplicaRunner:
         self._apart = apart
         self._port = port
         self._is_behind = False
-        """Whether the log has grown, or the watermark has moved, without a step."""
+        """Whether the log has grown, or the high watermark has advanced, without a step."""
         self.replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
         self.before_cut: Callable[[int, int], None] | None = None
-        """Called before records go that may not be committed: from one offset up to another. A `StorageFault` keeps them."""
+        """Called before records that may not be committed are removed: from one offset up to another. A
+        `StorageFault` keeps them.
+        """
         self._told_common_end = 0
 
     @property

@@ -20,7 +20,9 @@ from braidlog.storage.log.partition_log import PartitionLog
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
 SHARED_FROM = 16
-"""So many partitions at once are synced on several threads: a file system writes its journal once for all who wait for it."""
+"""At this many due partitions several threads sync them: the file system writes its journal once for all waiting
+syncs.
+"""
 SYNCERS = 8
 
 
@@ -97,7 +99,7 @@ class Flusher:
         self._stopping = False
         self._syncers: ThreadPoolExecutor | None = None
         self.seconds = DurationHistogram()
-        """What its syncs took."""
+        """How long its syncs took."""
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()
 

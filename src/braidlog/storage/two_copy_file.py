@@ -66,7 +66,7 @@ class TwoCopyFile:
         self._magic = magic
         self._newest: FileCopy | None = None
         self._unnamed: set[str] = set()
-        """Files that were made and whose names are not durable yet."""
+        """Files that were created and whose names are not durable yet."""
         self.faults: dict[str, str] = {}
 
     def load(self) -> list[FileCopy]:

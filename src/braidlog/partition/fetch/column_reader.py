@@ -14,9 +14,9 @@ from braidlog.storage.log.partition_log import FileSlice
 
 BATCH_BYTES_MAX = 1024 * 1024
 BATCH_RECORDS_MAX = 32 * 1024
-"""A larger one would take too long a turn of the loop: about a millisecond."""
+"""A larger batch would block the event loop for too long: more than about a millisecond."""
 TURN_BYTES = 512 * 1024
-"""Read at a time, and done with in one turn."""
+"""Bytes read and converted in one turn of the event loop."""
 
 
 async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:

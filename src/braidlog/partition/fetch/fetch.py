@@ -48,10 +48,10 @@ from braidlog.worker.jobs import Answer, ClipRecords, Worker
 T = TypeVar("T")
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
-"""What is taken of a large batch at once."""
+"""At most this much of a large batch is decompressed at a time."""
 
 COUNTED_AT_ONCE = 1000
-"""Batches whose headers are looked at in one turn of the loop: some three milliseconds."""
+"""Batches whose headers are read in one turn of the event loop: about three milliseconds."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -62,13 +62,13 @@ class Wanted(msgspec.Struct, frozen=True):
     offset: int
     bytes_max: int
     topic_id: str | None = None
-    """If given: not of another topic that has the name meanwhile."""
+    """If set, the topic must have this id: it may have been deleted and created again."""
     leader_epoch: int | None = None
-    """If given: only while this is the leader's epoch."""
+    """If set, this must be the current leader epoch."""
     in_sync: bool = False
-    """Whether a follower that is in sync may serve it as well as the leader; what it does not have yet is waited for."""
+    """Whether an in-sync follower may serve the request too; it waits for offsets that it does not have yet."""
     nearer: tuple[int, ...] = ()
-    """Nodes that its leader sends the reader to if they can serve it."""
+    """Nodes closer to the consumer: the leader refers it to one of them that can serve it."""
 
 
 class OffsetOutOfRange(BrokerError):  # noqa: N818 - a reason with its offsets
@@ -85,7 +85,7 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - a reason with its offsets
 
 
 Outcome = Fetched | BrokerError | StorageFault
-"""What became of one partition of a fetch of several."""
+"""The outcome for one partition of a fetch of several."""
 
 
 def _instead_of_records(hosted: Partition, want: Wanted) -> BrokerError | Fetched | None:
@@ -120,9 +120,9 @@ class Fetch:
         self._runtime = runtime
         self._worker = worker
         self.records_read = 0
-        """Offsets that were handed out, markers among them."""
+        """Offsets returned, markers included."""
         self.bytes_read = 0
-        """Of batches that were found; of the last one a reader may have wanted a part only."""
+        """Bytes of the slices found; a consumer may have used only a part of the last batch."""
 
     async def fetch_each(
         self,

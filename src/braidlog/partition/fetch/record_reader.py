@@ -33,13 +33,13 @@ from braidlog.storage.state.transaction_index import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024
 HERE_RECORDS_MAX = 128 * 1024
-"""Of batches that are opened in one turn of the loop, where each record becomes an object."""
+"""Records decoded in one turn of the event loop where each becomes an object."""
 HERE_ROWS_MAX = 1024 * 1024
-"""Where none does."""
+"""Records decoded in one turn where none becomes an object."""
 
 Found_co = TypeVar("Found_co", covariant=True)
 Batch = tuple[bytes, int, BatchHeader]
-"""Data, where in it the batch begins, its header."""
+"""Bytes, the position of the batch in them, its header."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -51,7 +51,7 @@ class Fetched(msgspec.Struct, frozen=True):
     last_stable_offset: int
     aborted: list[Aborted]
     preferred_replica: int | None = None
-    """The node that is nearer to the reader, and has what it wants: nothing was read here."""
+    """A node closer to the consumer that has the records: nothing was read here."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -120,7 +120,7 @@ class Sections:
         self._records_left = self._records_max = records_max
         self._bytes_left = HERE_BYTES_MAX
         self.ended: int | None = None
-        """Where to go on, if not after the last batch."""
+        """The next offset, if the iteration did not reach the last batch."""
 
     def __iter__(self) -> Iterator[tuple[Buffer, BatchHeader]]:
         for data, position, header in self._batches:

@@ -18,7 +18,7 @@ from braidlog.replication.ready import Done
 from braidlog.storage.log.record_iteration import rows_of
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""For the in-sync replicas. Then nobody knows whether it will be committed."""
+"""How long to wait for the in-sync replicas. After it the outcome is unknown."""
 
 
 class CoordinatorLog:

@@ -18,7 +18,7 @@ from braidlog.storage.segment.segment_files import Identity
 
 COPY: Final = "copy"
 FLUSH_INTERVAL_MS: Final = 1000
-"""A copy is there for bytes that rot, which takes longer; until then the log itself is all that a power cut leaves."""
+"""The copy protects against bit rot, which takes longer; after a power failure only the log itself is current."""
 READ_BYTES: Final = 1024 * 1024
 _NEW = ".new"
 _GONE = ".gone"
@@ -34,7 +34,7 @@ class MirroredLog:
         self.place = folder.partition_folder(topic, 0)
         self.copy_place = join(parent(self.place), COPY)
         self.log, self.copy = self._open()
-        """Without a copy where there is no room for one."""
+        """The copy is None if the disk has no space for one."""
 
     def _open(self) -> tuple[PartitionLog, PartitionLog | None]:
         log = self._open_log()

@@ -22,10 +22,10 @@ from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.worker.jobs import Scrubbed, ScrubSegment, Worker, read_scrubbed
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Of one job: few milliseconds of the worker's time, so that nobody waits for them."""
+"""Size of one job: a few milliseconds of the worker's time, so that other jobs do not wait long."""
 SAVE_BYTES: Final = 64 * 1024 * 1024
 FOLDERS_MAX: Final = 500
-"""Looked into in one step."""
+"""Folders listed in one step."""
 IDLE_SECONDS: Final = 1.0
 REST_SECONDS_MAX: Final = 60.0
 EPOCHS_MAX: Final = 1000
@@ -78,7 +78,7 @@ class Scrubber:
         self._at = 0
         self._unsaved_bytes = 0
         self.read_bytes = self.damages = self.rounds = 0
-        """Since the node started: bytes that were read, damaged places found, rounds that were ended."""
+        """Bytes read, damaged places found and rounds completed since the node's start."""
         self._slots = TwoCopyFile(folder.disk, folder.path, "scrub", PROGRESS_MAGIC)
         self.progress = self._load()
         if not self.progress.is_done:

@@ -53,12 +53,12 @@ from braidlog.storage.state.producer_table import last_sequence
 from braidlog.worker.jobs import CheckRecords, Worker
 
 HERE_BYTES_MAX = 1024 * 1024
-"""What one request may have decompressed on the loop."""
+"""The most that one request may decompress on the event loop."""
 HERE_COMPRESSED_BYTES_MAX = 256 * 1024
-"""A larger payload is not begun on the loop: it may be made of nothing but block headers."""
+"""A larger payload is never decompressed on the event loop: it may consist of block headers only."""
 TURN_SECONDS_MAX = 3600.0
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Of all requests that wait for their turn; more are refused."""
+"""The most bytes of requests waiting for their turn; further ones are rejected."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -209,7 +209,7 @@ def _too_large(bytes_max: int) -> str:
 SILENT_MS = 15 * 60 * 1000
 COUNT_SECONDS = 10.0
 COUNT_SECONDS_MIN = 1.0
-"""At the limit, where every new producer asks."""
+"""At the limit, where every new producer triggers a count."""
 _ROOM = 7 / 8
 
 
@@ -286,11 +286,11 @@ class Written(NamedTuple):
     hosted: Partition
     appended: Appended
     append_time_ms: int | None
-    """What its records were stamped with, where the log stamps them."""
+    """The timestamp that the log assigned to its records, if the topic uses append time."""
     leader_epoch: int
-    """In which it was written: no later leader's commits acknowledge it."""
+    """The leader epoch of the append: commits in a later epoch do not acknowledge it."""
     acknowledgement: Acknowledgement | None = None
-    """Settled by the steps of the replica; None: nothing is asked of them yet, for an only replica commits what it has."""
+    """The replica's steps settle it. None: no step is involved, because an only replica commits what it has."""
 
 
 class Append:
@@ -312,7 +312,7 @@ class Append:
         self._waking = KeyedLock(runtime)
         self._schemas = schemas
         self.no_room: StorageFault | None = None
-        """Why producers are refused, while the disk has too little room for them."""
+        """The fault with which producers are rejected while the disk has too little space."""
         self.records_written = 0
         self.batches_written = 0
         self.bytes_written = 0

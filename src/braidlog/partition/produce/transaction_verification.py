@@ -17,7 +17,7 @@ from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
 
 ATTEMPTS_MAX = 3
-"""An answer that came too late is asked for again: it says how things are now."""
+"""Attempts after void answers: each answer describes the current state."""
 
 
 class Verified(msgspec.Struct, frozen=True, array_like=True):
@@ -35,13 +35,13 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     of: tuple[str, int] | str
     adds: bool = False
-    """Whether it is to do so from now on."""
+    """Whether to add the partition or group to the transaction."""
     begins: bool = False
-    """Whether it is to begin for that, if it has not."""
+    """Whether to begin the transaction for that if it is not open."""
 
 
 Ask = Callable[[Question], Awaitable[Verified]]
-"""Of the coordinator; raises if it is not so."""
+"""Asks the coordinator; raises if the transaction is not open."""
 
 
 class Verification:

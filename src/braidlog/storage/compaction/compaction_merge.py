@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     sources: list[Source]
     epochs: list[tuple[int, int]]
     pinned: list[int]
-    """Batches that stay, empty if need be: a producer's retry is recognised by them."""
+    """Batches that stay, if necessary empty: they identify a producer's retries."""
     aborted: list[Aborted]
     cleaned_before: int
     now_ms: int
@@ -58,19 +58,19 @@ class Plan(msgspec.Struct, frozen=True):
     index_interval_bytes: int
     delete_retention_ms: int
     tombstone_limit: int
-    """A tombstone above it stays: a replica that has not seen it would keep what it deletes."""
+    """Tombstones above this offset stay: a replica without them would keep the deleted records."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
     """A new segment that is complete and durable beside the old ones; none if `segments` is 0."""
 
     segments: int = 0
-    """How many it is to replace."""
+    """How many segments it replaces."""
     size_bytes: int = 0
     max_timestamp_ms: int = 0
     records_removed: int = 0
     damaged: int | None = None
-    """Nothing was written: there is no whole batch at this offset."""
+    """Nothing was written: there is no valid batch at this offset."""
 
 
 class KeyRewriting:

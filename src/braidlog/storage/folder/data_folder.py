@@ -55,9 +55,9 @@ class FolderIdentity(msgspec.Struct, frozen=True):
     folder_id: str
     format: int
     internal_topics: tuple[str, ...] = ()
-    """Topics that a node has made for itself: one of these that is not there was lost."""
+    """Topics that the node itself created: a missing one was lost."""
     cluster: str = ""
-    """The cluster whose metadata this folder follows; empty: its own."""
+    """The cluster whose metadata this folder follows; empty without a cluster."""
 
 
 def unreadable(identity: FolderIdentity) -> str | None:
@@ -87,9 +87,9 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
     settings: TopicSettings
     created_ms: int
     by_metadata: bool = False
-    """Made by a node because its metadata says so, and not by someone who used the folder without one."""
+    """The node created it from its metadata; False if a process without metadata did, such as an embedded log."""
     absent: tuple[int, ...] = ()
-    """The partitions that other nodes hold, and this folder does not."""
+    """The partitions that only other nodes hold."""
 
     @property
     def held(self) -> list[int]:

@@ -22,7 +22,7 @@ from braidlog.storage.two_copy_file import unpack_copy
 
 CUT: Final = "cut"
 LISTING: Final = "listing"
-"""In the folder of a cut: its files."""
+"""The name of the list of files, in the snapshot's folder."""
 ATTEMPTS_MAX: Final = 100
 _SLOTS = (".a", ".b")
 _GROWING = (LOG, ".wal")
@@ -31,7 +31,7 @@ _TOP = ("folder.a", "folder.b", "epochs.a", "epochs.b")
 _TOPICS = "topics"
 _COPY = "copy"
 _SETTLED_MS: Final = 2_000
-"""A file's time is as exact as the kernel's clock ticks, and no more."""
+"""The kernel updates file times with the resolution of its clock tick only."""
 
 
 class CutFile(msgspec.Struct, frozen=True):
@@ -42,9 +42,9 @@ class CutFile(msgspec.Struct, frozen=True):
     modified_ns: int
     head: bytes = b""
     kept: str = ""
-    """Empty if `head` is all of it."""
+    """Empty if `head` is the whole file."""
     is_final: bool = False
-    """Nobody appends to it any more."""
+    """No process appends to it any longer."""
 
 
 class _Changed(Exception):  # noqa: N818 - a finding

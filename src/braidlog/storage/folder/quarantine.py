@@ -15,7 +15,7 @@ from braidlog.storage.folder.data_folder import STRAY
 from braidlog.storage.segment.segment_files import DAMAGED
 
 KEYS = "kv"
-"""The folder of a lone node's store of keys."""
+"""The folder of the key-value store of a single node."""
 
 
 class Quarantined(NamedTuple):

@@ -27,10 +27,11 @@ class PartitionLocks:
     def __init__(self, folder: str, *, closed: bool) -> None:
         self._folder = folder
         self.upkeep = threading.RLock()
-        """Held by whoever exchanges or removes segments, from the first look to the last: a compaction must not put back
-        what a truncation took away, nor outlive a close."""
+        """Held for the whole time in which segments are replaced or removed: a compaction must not restore truncated
+        records, nor run beyond a close.
+        """
         self.sync_lock = threading.RLock()
-        """One sync at a time."""
+        """Held during a sync: one sync runs at a time."""
         self.lock = threading.RLock()
         self.moved = threading.Condition(self.lock)
         self.followers = 0

@@ -52,7 +52,7 @@ def count_visible(places: Iterable[Place], start: int, end: int, aborted: Iterab
 
 
 _COUNT_WINDOW_BYTES = 4096
-"""Read for a header: dozens of small batches, and of a large one no more than a page."""
+"""Read size for headers: covers dozens of small batches, and at most one page of a large batch."""
 
 
 class FileSlice(NamedTuple):

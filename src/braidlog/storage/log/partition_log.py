@@ -350,9 +350,11 @@ class PartitionLog:
         self.identity = identity
         self.settings = settings
         self.common_end = 0
-        """Every replica has all below. Not kept: after an opening it is not known until the owner tells."""
+        """Every replica has all records below this offset. Not persisted: 0 after an opening, until the owner sets
+        it.
+        """
         self.turned_offset = 0
-        """All below are rows of the topic's table. Not kept either."""
+        """All records below this offset were exported to the topic's table. Not persisted."""
         self._pool = pool
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only, begun=begun).run()
         self.report = recovered.report

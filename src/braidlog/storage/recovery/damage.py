@@ -11,9 +11,9 @@ class DamageKind(Enum):
     """The kind of damage to a partition."""
 
     BATCH = auto()
-    """Bytes that are no whole batch, or not the one that belongs there."""
+    """Bytes that are not a complete batch, or not the expected one."""
     HEAD = auto()
-    """The head of a segment; its batches are read all the same."""
+    """The header of a segment; its batches are read nevertheless."""
     MARK = auto()
     """The durable mark of a segment."""
     CUT = auto()
@@ -21,11 +21,11 @@ class DamageKind(Enum):
     MISSING = auto()
     """There is no file for these offsets."""
     FOREIGN = auto()
-    """A whole head that says it is another segment's: nothing in the file is believed."""
+    """A valid header of another segment: nothing in the file is used."""
     VERSION = auto()
-    """A whole head of a version that is not known here: nothing in the file is judged."""
+    """A valid header of an unknown version: nothing in the file is checked."""
     REWRITE = auto()
-    """A rewrite that waits for its place is not whole; what it was to replace is used."""
+    """A finished rewrite is invalid; the segments that it was to replace are used."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Damage(msgspec.Struct, frozen=True):
     why: str
     kind: DamageKind = DamageKind.BATCH
     mended: bytes = b""
-    """What an audit found: the first bytes of the batch with one bit outside its checksum put right, and nothing is lost."""
+    """Set by an audit: the batch's first bytes with one bit outside its checksum repaired; then nothing is lost."""
 
     def __str__(self) -> str:
         lost = self.next_offset - self.first_offset
@@ -53,21 +53,21 @@ class ChangeKind(Enum):
     """What an opening does about the remains of a crash."""
 
     REMOVE_REWRITE = auto()
-    """A rewrite was not finished: its file goes."""
+    """Remove an unfinished rewrite."""
     FINISH_REWRITE = auto()
-    """A rewrite is whole: it takes its place."""
+    """Put a finished rewrite in place."""
     REMOVE_CREATION = auto()
-    """A segment whose creation never became durable goes."""
+    """Remove a segment whose creation never became durable."""
     REMOVE_RETAINED = auto()
-    """A segment below the start of the log goes."""
+    """Remove a segment below the log start."""
     REMOVE_BEHIND = auto()
-    """A segment behind the end of the log goes."""
+    """Remove a segment behind the log end."""
     REMOVE_STRAY = auto()
-    """An index or a snapshot beside no segment goes."""
+    """Remove an index or a snapshot without a segment."""
     CUT = auto()
-    """The log ends at `position`, where `offset` would be."""
+    """Truncate the log at `position`, to end at `offset`."""
     DERIVED = auto()
-    """What is made from the batches is made again: an index, a checkpoint, the start of an epoch."""
+    """Rebuild something derived from the batches: an index, a checkpoint, the start of an epoch."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -89,12 +89,12 @@ class RecoveryReport(msgspec.Struct):
 
     clean_stop: bool = True
     is_unsaved: bool = False
-    """The disk is full: that the partition is open is not in its checkpoint, which still tells of a clean stop."""
+    """The disk is full: the checkpoint could not record the opening and still states a clean stop."""
     changes: list[Change] = []
     torn_bytes: int = 0
     walked_bytes: int = 0
     damages: list[Damage] = []
-    """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
+    """Damage that cannot be repaired without loss: the operator decides, with `braid log repair`."""
 
     def forgive(self, fault: StorageFault) -> None:
         """Allow reads on a full disk after a clean stop.

@@ -45,10 +45,11 @@ class Place(NamedTuple):
 
 class LogReset(NamedTuple):
     segment: Segment
-    """The only one, and empty."""
+    """The only segment; it is empty."""
     image: StateImage
-    """What the leader has deleted was committed, so that is the watermark; epochs, producers and transactions come with its
-    batches."""
+    """The leader has deleted only committed records, so the watermark is the base. Epochs, producers and
+    transactions come with its batches.
+    """
     changes: list[Change]
 
 

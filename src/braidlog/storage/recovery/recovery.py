@@ -111,13 +111,13 @@ class Recovery:
         self._begun = begun
         self.report = RecoveryReport()
         self.images: list[StateImage] = []
-        """The checkpoints that hold, newest first."""
+        """The valid checkpoints, newest first."""
         self._slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
         self._durable_end = 0
         self._intended = False
         self._swaps: dict[int, int] = {}
         self._unmarked: set[int] = set()
-        """Bases of segments of which nobody knows how far they were durable."""
+        """Bases of segments without a valid mark: how far they were durable is unknown."""
 
     def run(self) -> Recovered:
         """Open the partition; raise if the folder has no usable segment."""

@@ -18,10 +18,10 @@ from braidlog.storage.state.partition_state import EpochHistory
 CHECK_WINDOW_BYTES = 1024 * 1024
 HEADER_WINDOW_BYTES = 64 * 1024
 UNCHECKED_BYTES = 17
-"""Of a batch: base offset, length, epoch and magic."""
+"""The header bytes outside the checksum: base offset, length, epoch and magic."""
 _CANDIDATES_MAX = 64
 _STEP = Struct(">qi9xhi16xq6xi").unpack_from
-"""Base offset, length, attributes, last offset delta, producer id, how many records."""
+"""Base offset, length, attributes, last offset delta, producer id, record count."""
 _LENGTH_END = 12
 _SIZE_MIN = HEADER_BYTES - _LENGTH_END
 _NOWHERE = (-1, 0, 0, 0, 0, 0)

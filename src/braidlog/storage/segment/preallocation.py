@@ -13,9 +13,9 @@ from braidlog.storage.files import File
 
 RESERVE_BYTES_MAX: Final = 1024 * 1024
 SYNC_BYTES_MAX: Final = 64 * 1024
-"""A sync of more waits for its own bytes, and zeros would be as many once more."""
+"""A larger sync mostly waits for its own bytes, and zeros would double them."""
 SYNCS_MIN: Final = 4
-"""So many small syncs in a row, and the next ones are believed to be small, too."""
+"""After this number of small syncs in a row the next ones are expected to be small too."""
 _BLOCK_BYTES: Final = 4096
 _LOOK_BYTES: Final = 64 * 1024
 _ZEROS: Final = memoryview(bytes(RESERVE_BYTES_MAX + _BLOCK_BYTES))

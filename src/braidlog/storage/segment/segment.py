@@ -56,9 +56,9 @@ def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) ->
 
 
 BATCH_COST: Final = 4096
-"""What a batch costs beside its bytes."""
+"""The fixed cost of a batch, in bytes."""
 COST_MAX: Final = 32 * 1024 * 1024
-"""Some thirty milliseconds: 8,000 small batches, or 32 MiB of large ones."""
+"""About thirty milliseconds: 8,000 small batches, or 32 MiB of large ones."""
 
 
 class CheckBudget:
@@ -79,7 +79,7 @@ class CheckBudget:
 
 _HINTS_MAX = 64
 _STEP_BYTES = 1024
-"""As much is read to see where a small batch ends."""
+"""Read size to find the end of a small batch."""
 _COPY_BYTES = 1024 * 1024
 
 
@@ -118,14 +118,17 @@ class Segment:
         self._hints: dict[int, tuple[int, int]] = {}
         self._writer: File | None = None
         self.holder: Holder | None = None
-        """Who is asked to let go of the file for writing; without one it stays open until the segment is retired."""
+        """The partition, which closes the file for writing on request; without one the file stays open until
+        `retire`.
+        """
         self.is_settled = True
-        """Whether all that was written, the mark too, was synced: only then may the file be closed, or an error of the disk that
-        comes after the close would be heard by nobody."""
+        """Whether all writes, including the mark, were synced. Only then may the file close: after it a disk error
+        would be lost.
+        """
         self.reserve_bytes = 0
-        """How many zeros an append leaves behind it that has used up the last ones."""
+        """How many zeros an append writes behind itself once the last ones are used up."""
         self._reserve_end = 0
-        """Where the file ends, if it has any."""
+        """The end of the file, if it has preallocated zeros."""
         self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
@@ -586,7 +589,7 @@ class SegmentList:
         self.active = segments[-1]
         self.active.holder = holder
         self.pending: list[Segment] = []
-        """Full segments that were not synced since they were full."""
+        """Full segments that were not synced since they became full."""
         self._names_changed = False
 
     @property

@@ -132,17 +132,17 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     segments: int
     size_bytes: int
     newest_ms: int
-    """The latest time of all records; -1 without any."""
+    """The latest timestamp of all records; -1 without any."""
     dirty_ratio: float
-    """See `chain.dirty_ratio`."""
+    """See `segment.dirty_ratio`."""
     dirty_since_ms: int
-    """When the first segment with something new was begun; -1 if nothing is."""
+    """When the first segment with uncompacted records was created; -1 without one."""
     first_base: int
     first_bytes: int
-    """Of the first segment, the one that retention asks for."""
+    """Size of the first segment, which retention examines first."""
     first_newest_ms: int
     first_full_ms: int
-    """When the next one was begun; -1 if there is none."""
+    """When the second segment was created; -1 without one."""
 
 
 class Restart(NamedTuple):
@@ -151,7 +151,7 @@ class Restart(NamedTuple):
     offset: int
     created_ms: int
     sets_aside: bool = False
-    """What was in it is damaged, and kept out of the way."""
+    """The previous content is damaged and is quarantined."""
 
 
 class StateImage(msgspec.Struct, kw_only=True):
@@ -161,23 +161,22 @@ class StateImage(msgspec.Struct, kw_only=True):
     end_offset: int
     cleaned_offset: int = 0
     truncate_to: int = NOTHING_TO_CUT
-    """A truncation that was begun: recovery finishes it before it believes any batch beyond."""
+    """The intent to truncate: recovery completes it before it trusts any batch beyond."""
     restart: Restart | None = None
-    """Recovery finishes it and believes nothing else."""
+    """Recovery completes the reset and ignores the rest of the image."""
     watermark: int = 0
-    """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
+    """The high watermark as of the save. It may be behind; the log end never stands in for it."""
     begun: int = 0
-    """The last save of begun epochs (storage/state/leader_epoch_file.py) that this partition had a part in: the
-    epochs below know of it."""
+    """The last save of the leader epoch file (storage/state/leader_epoch_file.py) that `epochs` includes."""
     clean_stop: bool = False
     shape: Shape | None = None
-    """Of a clean stop: what is there without opening it (storage/recovery/clean_shutdown.py)."""
+    """The summary of a clean stop, read without opening the partition (storage/recovery/clean_shutdown.py)."""
     epochs: list[tuple[int, int]] = []
     producers: list[Producer] = []
     open_transactions: list[tuple[int, int]] = []
     aborted_transactions: list[Aborted] = []
     ended_transactions: list[tuple[int, int]] = []
-    """Marker and first offset of those whose marker was not known to be committed."""
+    """Marker offset and first offset of transactions whose marker was not known to be committed."""
 
     @property
     def is_intent(self) -> bool:
@@ -194,7 +193,7 @@ class PartitionState:
         self.cleaned_offset = image.cleaned_offset
         self.watermark = image.watermark
         self.is_alone = True
-        """Whether there is no other replica: what is durable is then committed. Its owner says so, it is not kept."""
+        """Whether no other replica exists: durable records are then committed. Set by the owner, not saved."""
         self.epochs = EpochHistory(image.epochs)
         self.begun = image.begun
         self.producers = ProducerTable(image.producers)

@@ -14,10 +14,10 @@ from braidlog.codec.batch.records import NO_NUMBER, EndMarker
 from braidlog.model.errors import BrokerError, Reason
 
 BATCHES_REMEMBERED = 5
-"""What a Kafka client may have in flight; an older retry cannot come."""
+"""The most batches that a Kafka client has in flight: no older retry can arrive."""
 
 PRODUCERS_PER_PARTITION_MAX = 100_000
-"""The oldest idle ones are forgotten first."""
+"""Above this, the producers idle for longest are removed."""
 
 _SEQUENCES = 2**31
 
@@ -38,11 +38,11 @@ class Producer(msgspec.Struct, array_like=True):
     timestamp_ms: int
     batches: list[WrittenBatch]
     coordinator_epoch: int = -1
-    """The last epoch of its coordinator that a marker here has told."""
+    """The highest coordinator epoch in this producer's markers."""
     ended: int = NO_NUMBER
-    """The number of its last transaction that a marker here has ended; they grow."""
+    """The number of its last transaction that a marker has ended; the numbers ascend."""
     starts: bool = False
-    """A marker began its epoch, in which nothing was written yet: the first batch is number 0."""
+    """A marker began its epoch and no batch followed yet: the first batch has sequence 0."""
 
 
 def last_sequence(header: BatchHeader) -> int:
@@ -55,7 +55,7 @@ class ProducerTable:
     def __init__(self, producers: Iterable[Producer] = ()) -> None:
         self._producers = {producer.producer_id: producer for producer in producers}
         self._heard_ms: dict[int, int] = {}
-        """When this process heard of them, by its own clock; no part of the fold."""
+        """When this process last received a batch of each producer, by its own clock; not part of the fold."""
 
     def __len__(self) -> int:
         return len(self._producers)

@@ -44,7 +44,9 @@ class TransactionIndex:
         self._open = dict(opened)
         self._aborted = list(aborted)
         self._ended = deque(ended)
-        """Offset of the marker, first offset: of those whose marker was not known to be committed when it was last looked."""
+        """Marker offset and first offset of transactions whose marker was not known to be committed at the last
+        check.
+        """
 
     def open_image(self) -> list[tuple[int, int]]:
         return list(self._open.items())
