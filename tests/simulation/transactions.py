@@ -133,7 +133,7 @@ class Ids:
     def __init__(self) -> None:
         self._next = 1000
 
-    async def take(self) -> int:
+    async def allocate(self) -> int:
         self._next += 1
         return self._next
 

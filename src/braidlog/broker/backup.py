@@ -15,7 +15,13 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.runtime.keyed_lock import KeyedLock
 from braidlog.model.runtime.runtime import Runtime
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_snapshot, make_room, write_listing
+from braidlog.storage.folder.folder_snapshot import (
+    SnapshotBuilder,
+    SnapshotFile,
+    drop_snapshot,
+    make_room,
+    write_listing,
+)
 
 log = logging.getLogger("braidlog.broker")
 
@@ -47,7 +53,7 @@ class Snapshots:
         async with self._turns.acquire(_CUT):
             try:
                 await self._runtime.blocking(lambda: make_room(disk, path))
-                cutting = Cutting(disk, path, self._folder.pool)
+                cutting = SnapshotBuilder(disk, path, self._folder.pool)
                 now_ms = self._runtime.now_ms()
                 await self._runtime.blocking(lambda: cutting.prepare(now_ms))
                 files = self._cut(cutting)
@@ -55,7 +61,7 @@ class Snapshots:
             except StorageFault as fault:  # of the snapshot: no file in use has changed
                 raise BrokerError(Reason.UNAVAILABLE, f"no cut can be taken: {fault}") from fault
 
-    def _cut(self, cutting: Cutting) -> list[CutFile]:
+    def _cut(self, cutting: SnapshotBuilder) -> list[SnapshotFile]:
         """Take the snapshot in one turn of the event loop, so that no append runs during it."""
         began = self._runtime.monotonic()
         store = self._keyvalue.store

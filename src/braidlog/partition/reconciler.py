@@ -234,7 +234,7 @@ class Reconciler:
             case Remove(meta):
                 self._folder.delete_topic(meta.name)
             case Quarantined(meta):
-                self._folder.quarantined(meta.name)
+                self._folder.quarantine_topic(meta.name)
             case CreateFolder(topic, absent):
                 self._folder.create_topic(
                     topic.name,

@@ -7,14 +7,14 @@ from braidlog.codec.batch.header import iter_batches
 from braidlog.storage.compaction import segment_swap
 from braidlog.storage.compaction.segment_swap import SegmentRewriter
 from braidlog.storage.open_files import FilePool
-from braidlog.storage.segment.segment_files import DATA_START, SegmentHead
+from braidlog.storage.segment.segment_files import DATA_START, SegmentHeader
 from braidlog.testing.disk import SimulatedDisk
 
 STEM = "/00000000000000000005"
 
 
 def rewriter(disk: SimulatedDisk) -> SegmentRewriter:
-    return SegmentRewriter(disk, "/", SegmentHead(IDENTITY, 5, NOW, 1), FilePool(disk), 4096)
+    return SegmentRewriter(disk, "/", SegmentHeader(IDENTITY, 5, NOW, 1), FilePool(disk), 4096)
 
 
 def spans(disk: SimulatedDisk) -> list[tuple[int, int, int, int, int]]:

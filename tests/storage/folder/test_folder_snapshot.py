@@ -5,7 +5,7 @@ from pathlib import Path
 
 from braidlog import Log, NewRecord
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder.folder_snapshot import CUT, CutFile, Cutting, drop_snapshot, make_room
+from braidlog.storage.folder.folder_snapshot import CUT, SnapshotBuilder, SnapshotFile, drop_snapshot, make_room
 
 LATER_MS = 10**15
 """Of a clock that is far ahead: every file's time is settled then."""
@@ -25,7 +25,7 @@ def filled(data: Path) -> Log:
     return log
 
 
-def contents(data: Path, files: list[CutFile]) -> dict[str, bytes]:
+def contents(data: Path, files: list[SnapshotFile]) -> dict[str, bytes]:
     found = {}
     for file in files:
         rest = (data / CUT / file.kept).read_bytes()[len(file.head) : file.size] if file.kept else b""
@@ -41,7 +41,7 @@ def on_disk(data: Path, paths: set[str]) -> dict[str, bytes]:
 
 def test_what_comes_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
     with filled(tmp_path) as log:
-        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting = SnapshotBuilder(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.take_topics()
         paths = {file.path for file in cutting.files}
         before = on_disk(tmp_path, paths)
@@ -56,7 +56,7 @@ def test_what_comes_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
 
 def test_the_index_of_a_segment_that_grows_is_left_out(tmp_path: Path) -> None:
     with filled(tmp_path) as log:
-        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting = SnapshotBuilder(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.take_topics()
     names = {Path(file.path).name for file in cutting.files if file.path.startswith("topics/00000001/0000")}
     segments = sorted(name for name in names if name.endswith(".log"))
@@ -67,7 +67,7 @@ def test_the_index_of_a_segment_that_grows_is_left_out(tmp_path: Path) -> None:
 
 def test_what_changes_between_preparing_and_the_cut_is_in_it(tmp_path: Path) -> None:
     with filled(tmp_path) as log:
-        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting = SnapshotBuilder(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.prepare(LATER_MS)
         append(log, "busy", 20)
         cutting.take_topics()
@@ -79,7 +79,7 @@ def test_a_file_that_was_written_to_just_now_is_read_again(tmp_path: Path) -> No
     with filled(tmp_path) as log:
         slot = tmp_path / "topics" / "00000002" / "topic.b"
         was = slot.stat()
-        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting = SnapshotBuilder(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.prepare(was.st_mtime_ns // 1_000_000)
         slot.write_bytes(bytes(was.st_size))
         os.utime(slot, ns=(was.st_atime_ns, was.st_mtime_ns))
@@ -97,7 +97,7 @@ def test_what_is_written_over_zeros_after_a_cut_is_not_in_it(tmp_path: Path) -> 
         size = log.topic("acknowledged").partition().segments[0].size
         assert place.stat().st_size > size
         make_room(OsDisk(), str(tmp_path))
-        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting = SnapshotBuilder(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.take_topics()
         was = contents(tmp_path, cutting.files)
         append(log, "acknowledged", 1)

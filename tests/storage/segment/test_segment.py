@@ -12,10 +12,10 @@ from braidlog.storage.segment.segment import CheckBudget, Extent, Segment
 from braidlog.storage.segment.segment_files import (
     DATA_START,
     MARK_AT,
-    BadHead,
+    BadHeader,
     Identity,
     Mark,
-    SegmentHead,
+    SegmentHeader,
     index_name,
     log_name,
     pack_head,
@@ -27,7 +27,7 @@ from braidlog.storage.state.partition_state import EpochHistory
 from braidlog.testing.disk import SimulatedDisk
 
 EPOCHS = EpochHistory([(0, 0)])
-HEAD = SegmentHead(IDENTITY, 10, NOW, 3)
+HEAD = SegmentHeader(IDENTITY, 10, NOW, 3)
 
 
 def segment_of(disk: SimulatedDisk, *counts: int, interval: int = 256, size: int = 40) -> Segment:
@@ -69,7 +69,7 @@ def test_every_bit_of_the_head_counts_and_the_mark_stands_apart(bit: int) -> Non
     disk = SimulatedDisk()
     segment_of(disk)
     disk.flip_bit("/" + log_name(10), bit)
-    with pytest.raises(BadHead) as caught:
+    with pytest.raises(BadHeader) as caught:
         read_head(disk.content("/" + log_name(10)), IDENTITY, 10)
     # Also where the generation is hit, by which the mark is known: it is found by trying.
     assert caught.value.mark == Mark(DATA_START, 10)
@@ -84,16 +84,16 @@ def test_every_bit_of_the_mark_counts(bit: int) -> None:
     if bit // 8 < 84:
         assert read_head(data, IDENTITY, 10) == (HEAD, None)
     else:
-        with pytest.raises(BadHead, match="must be zero"):
+        with pytest.raises(BadHeader, match="must be zero"):
             read_head(data, IDENTITY, 10)
 
 
 def test_a_segment_in_a_wrong_place_is_noticed() -> None:
     data = pack_head(HEAD).ljust(DATA_START, b"\0")
     for identity, base in ((Identity(bytes(16), 0), 10), (Identity(IDENTITY.topic_id, 1), 10), (IDENTITY, 11)):
-        with pytest.raises(BadHead, match="in a wrong place"):
+        with pytest.raises(BadHeader, match="in a wrong place"):
             read_head(data, identity, base)
-    with pytest.raises(BadHead, match="the file has 127 bytes"):
+    with pytest.raises(BadHeader, match="the file has 127 bytes"):
         read_head(data[:127], IDENTITY, 10)
 
 
@@ -104,7 +104,7 @@ def test_another_version_is_refused_even_if_its_checksum_holds() -> None:
         body = bytearray(pack_head(HEAD)[:60])
         body[at] = byte
         data = (bytes(body) + crc32c(bytes(body)).to_bytes(4, "big")).ljust(DATA_START, b"\0")
-        with pytest.raises(BadHead, match=why):
+        with pytest.raises(BadHeader, match=why):
             read_head(data, IDENTITY, 10)
 
 

@@ -77,9 +77,9 @@ def test_cutting_the_end_forgets_what_began_there() -> None:
 
 def test_a_lost_tail_draws_the_latest_epoch_back() -> None:
     epochs = history()
-    epochs.truncate_watermark(15)
+    epochs.move_latest_epoch(15)
     assert epochs.entries() == [(2, 0), (5, 10), (6, 15)]
-    epochs.truncate_watermark(100)
+    epochs.move_latest_epoch(100)
     assert epochs.entries() == [(2, 0), (5, 10), (6, 15)]
 
 

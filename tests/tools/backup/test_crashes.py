@@ -7,7 +7,7 @@ import pytest
 from braidlog import BrokerError, Log, NewRecord, StorageFault
 from braidlog.model.clock import SystemClock
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.folder_snapshot import CutFile
+from braidlog.storage.folder.folder_snapshot import SnapshotFile
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 from braidlog.tools.backup.copying import create_backup
@@ -32,9 +32,9 @@ def filled() -> SimulatedDisk:
 def back_up(disk: SimulatedDisk) -> Manifest:
     names = [path.removeprefix(f"{DATA}/") for path in disk.files() if path.startswith(f"{DATA}/")]
     files = [
-        CutFile(name, len(content), 1, content)
+        SnapshotFile(name, len(content), 1, content)
         if name.endswith((".a", ".b"))
-        else CutFile(name, len(content), 1, kept=name)
+        else SnapshotFile(name, len(content), 1, kept=name)
         for name, content in ((name, disk.content(f"{DATA}/{name}")) for name in names if not name.endswith("LOCK"))
     ]
     return create_backup(disk, BackupStore(FolderPlace(disk, KEPT)), DATA, files, version="0", now_ms=1_000)

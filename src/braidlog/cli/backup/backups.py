@@ -27,7 +27,13 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder.data_folder import DataFolder
-from braidlog.storage.folder.folder_snapshot import CutFile, Cutting, drop_snapshot, make_room, write_listing
+from braidlog.storage.folder.folder_snapshot import (
+    SnapshotBuilder,
+    SnapshotFile,
+    drop_snapshot,
+    make_room,
+    write_listing,
+)
 from braidlog.tools.backup.copying import create_backup, read_listing
 from braidlog.tools.backup.manifest import Manifest
 from braidlog.tools.backup.restoring import verify_backup
@@ -96,7 +102,7 @@ def create(
 
 
 @contextmanager
-def _running(disk: Disk, node: Node) -> Iterator[tuple[str, list[CutFile]]]:
+def _running(disk: Disk, node: Node) -> Iterator[tuple[str, list[SnapshotFile]]]:
     with node.connect() as client:
         cut = client.admin.create_snapshot()
         try:
@@ -106,14 +112,14 @@ def _running(disk: Disk, node: Node) -> Iterator[tuple[str, list[CutFile]]]:
 
 
 @contextmanager
-def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
+def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[SnapshotFile]]]:
     folder = DataFolder(disk, data, SystemClock(), create=False)  # holds the folder's lock until it is closed
     try:
         if folder.identity.cluster:
             words = f"{data} belongs to cluster {folder.identity.cluster}: its metadata is in etcd, not in the folder"
             raise BrokerError(Reason.INVALID_SETTING, words)
         make_room(disk, data)
-        cutting = Cutting(disk, data, folder.pool)
+        cutting = SnapshotBuilder(disk, data, folder.pool)
         cutting.take_topics()
         cutting.take_keys("kv")
         yield write_listing(disk, data, cutting.files), cutting.files

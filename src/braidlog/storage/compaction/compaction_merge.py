@@ -20,7 +20,7 @@ from braidlog.storage.compaction.segment_swap import SegmentRewriter
 from braidlog.storage.files import Disk
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.segment.batch_scan import BadBatch, ScannedBatch, walk
-from braidlog.storage.segment.segment_files import DATA_START, Identity, SegmentHead
+from braidlog.storage.segment.segment_files import DATA_START, Identity, SegmentHeader
 from braidlog.storage.state.partition_state import EpochHistory
 from braidlog.storage.state.transaction_index import Aborted
 
@@ -144,7 +144,7 @@ class KeyRewriting:
 
     def _begin(self, source: Source) -> SegmentRewriter:
         identity = Identity(self._plan.topic_id, self._plan.partition)
-        head = SegmentHead(identity, source.base_offset, source.created_ms, source.generation + 1)
+        head = SegmentHeader(identity, source.base_offset, source.created_ms, source.generation + 1)
         return SegmentRewriter(
             self._disk, self._plan.folder, head, FilePool(self._disk), self._plan.index_interval_bytes
         )

@@ -22,7 +22,7 @@ from braidlog.storage.segment.segment_files import (
     NO_TIMESTAMP,
     Identity,
     Mark,
-    SegmentHead,
+    SegmentHeader,
     bases_of,
     index_name,
     log_name,
@@ -39,7 +39,7 @@ _WRITE_BYTES = 1024 * 1024
 class SegmentRewriter:
     """Collects the batches of one new segment."""
 
-    def __init__(self, disk: Disk, folder: str, head: SegmentHead, pool: FilePool, interval_bytes: int) -> None:
+    def __init__(self, disk: Disk, folder: str, head: SegmentHeader, pool: FilePool, interval_bytes: int) -> None:
         self._disk = disk
         self._folder = folder
         self._stem = f"{head.base_offset:020d}"
@@ -123,7 +123,7 @@ def publish(disk: Disk, folder: str, base: int) -> None:
 
 
 def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
-    """Return the offset after the last one of a complete rewrite; raise `BadHead` or `BadBatch` if it is invalid."""
+    """Return the offset after the last one of a complete rewrite; raise `BadHeader` or `BadBatch` if it is invalid."""
     _, mark = read_head(file.read_at(DATA_START, 0), identity, base)
     end, offset = DATA_START, base
     for found in walk(file, DATA_START, file.size(), base, epochs=epochs):

@@ -313,14 +313,14 @@ class DataFolder:
             with contextlib.suppress(StorageFault):  # raise the first fault; the next opening removes the rest
                 self._remove_tree(building)
             raise
-        with self._refuse_downgrade():
+        with self._refuse_after_failure():
             self._disk.rename(building, folder)
             self._disk.sync_folder(shelf)
         self._topics[name] = (folder, meta)
         return meta
 
     @contextlib.contextmanager
-    def _refuse_downgrade(self) -> Iterator[None]:
+    def _refuse_after_failure(self) -> Iterator[None]:
         """Reject further creations and deletions after one failed half-way: it is unknown which names are durable."""
         try:
             yield
@@ -425,17 +425,17 @@ class DataFolder:
         if self._fault is not None:
             raise self._fault.again()
         del self._topics[name]
-        with self._refuse_downgrade():
+        with self._refuse_after_failure():
             self._disk.rename(folder, folder + _GONE)
             self._disk.sync_folder(join(self.path, "topics"))
         self._remove_tree(folder + _GONE)
 
-    def quarantined(self, name: str) -> None:
+    def quarantine_topic(self, name: str) -> None:
         """Set a topic's folder aside: the topic no longer exists, and its files are kept."""
         folder, _ = self._find(name)
         del self._topics[name]
         self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{STRAY}")
-        with self._refuse_downgrade():
+        with self._refuse_after_failure():
             self._disk.rename(folder, folder + STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
 

@@ -34,7 +34,7 @@ _SETTLED_MS: Final = 2_000
 """The kernel updates file times with the resolution of its clock tick only."""
 
 
-class CutFile(msgspec.Struct, frozen=True):
+class SnapshotFile(msgspec.Struct, frozen=True):
     """A file of a data folder in the snapshot: the bytes `head`, then the bytes up to `size` of the file `kept`."""
 
     path: str
@@ -55,10 +55,10 @@ class _Seen(NamedTuple):
     """A folder that was scanned before the snapshot, with the status of it and its files at that time."""
 
     looks: dict[str, FileStatus | None]
-    files: list[CutFile]
+    files: list[SnapshotFile]
 
 
-class Cutting:
+class SnapshotBuilder:
     """Takes one snapshot of the folder at `path` into its subfolder `cut`, which exists and is empty.
 
     `pool` has the open files of its logs.
@@ -71,7 +71,7 @@ class Cutting:
         self._links = 0
         self._seen: dict[str, _Seen] = {}
         self._trusted_before_ns = 0
-        self.files: list[CutFile] = []
+        self.files: list[SnapshotFile] = []
 
     def prepare(self, now_ms: int) -> None:
         """Scan the topics before the snapshot, while appends continue: unchanged folders need no second scan."""
@@ -101,7 +101,7 @@ class Cutting:
         names = self._disk.names(path) if self._disk.is_folder(path) else []
         return [name for name in names if len(name) == digits and name.isascii() and name.isdigit()]
 
-    def _settled(self, folder: str, choose: Callable[[Sequence[str]], list[str]]) -> list[CutFile]:
+    def _settled(self, folder: str, choose: Callable[[Sequence[str]], list[str]]) -> list[SnapshotFile]:
         """Return the files of a folder at one point in time; empty if the folder does not exist."""
         path = join(self._path, folder)
         seen = self._seen.get(folder)
@@ -131,7 +131,7 @@ class Cutting:
             for path, was in seen.looks.items()
         )
 
-    def _files(self, folder: str, names: Sequence[str], looks: dict[str, FileStatus | None]) -> list[CutFile]:
+    def _files(self, folder: str, names: Sequence[str], looks: dict[str, FileStatus | None]) -> list[SnapshotFile]:
         before = {name: file_status(join(self._path, folder, name)) for name in names}
         looks.update({join(self._path, folder, name): was for name, was in before.items()})
         growing = {_last(names, suffix) for suffix in _GROWING}
@@ -143,7 +143,7 @@ class Cutting:
                 raise _Changed
         return found
 
-    def _file(self, path: str, was: FileStatus | None, *, is_final: bool) -> CutFile:
+    def _file(self, path: str, was: FileStatus | None, *, is_final: bool) -> SnapshotFile:
         if was is None:
             raise _Changed
         place = join(self._path, path)
@@ -153,7 +153,7 @@ class Cutting:
             head = self._read(place, was.size)
             if path.endswith(_SLOTS) and head and not _holds(head) and file_status(place) != was:
                 raise _Changed
-            return CutFile(path, len(head), was.modified_ns, head)
+            return SnapshotFile(path, len(head), was.modified_ns, head)
         if is_log and not is_final:
             head = self._read(place, DATA_START)
             if head != self._read(place, DATA_START):
@@ -162,7 +162,7 @@ class Cutting:
         kept = f"{self._links:08d}"
         if not link(place, join(self._path, CUT, kept)):
             raise _Changed
-        return CutFile(path, was.size, was.modified_ns, head, kept, is_final)
+        return SnapshotFile(path, was.size, was.modified_ns, head, kept, is_final)
 
     def _read(self, place: str, size: int) -> bytes:
         try:
@@ -215,7 +215,7 @@ def make_room(disk: Disk, path: str) -> None:
     disk.make_folder(join(path, CUT))
 
 
-def write_listing(disk: Disk, path: str, files: list[CutFile]) -> str:
+def write_listing(disk: Disk, path: str, files: list[SnapshotFile]) -> str:
     """Write the list of files, which a backup reads first; return the snapshot's folder."""
     file = disk.create(join(path, CUT, LISTING))
     try:

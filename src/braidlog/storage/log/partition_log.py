@@ -46,7 +46,7 @@ from braidlog.storage.recovery.damage import Damage
 from braidlog.storage.recovery.recovery import Recovered, Recovery
 from braidlog.storage.segment.batch_scan import ScannedBatch
 from braidlog.storage.segment.segment import CheckBudget, Segment, SegmentList
-from braidlog.storage.segment.segment_files import Identity, SegmentHead
+from braidlog.storage.segment.segment_files import Identity, SegmentHeader
 from braidlog.storage.state.leader_epoch_file import EpochStart
 from braidlog.storage.state.partition_state import (
     STATE_MAGIC,
@@ -76,7 +76,7 @@ def create_partition(
     `begun` is the number of the latest save in the leader epoch file; no save up to it contains this partition.
     """
     disk.make_folder(folder)
-    segment = Segment.create(disk, folder, SegmentHead(identity, 0, now_ms, 0), pool, settings.index_interval_bytes)
+    segment = Segment.create(disk, folder, SegmentHeader(identity, 0, now_ms, 0), pool, settings.index_interval_bytes)
     segment.sync_file()
     segment.retire()
     slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)

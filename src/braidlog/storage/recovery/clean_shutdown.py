@@ -13,7 +13,7 @@ from braidlog.storage.segment.segment_files import (
     DATA_START,
     LOG,
     SWAP,
-    BadHead,
+    BadHeader,
     Identity,
     Mark,
     bases_of,
@@ -81,6 +81,6 @@ def _is_as_left(disk: Disk, folder: str, identity: Identity, rest: ClosedPartiti
 def _ends_at(data: bytes, identity: Identity, base: int, end: Mark) -> bool:
     try:
         _, mark = read_head(data, identity, base)
-    except BadHead:
+    except BadHeader:
         return False
     return mark == end

@@ -23,7 +23,7 @@ from braidlog.storage.segment.segment_files import (
     SWAP,
     Identity,
     Mark,
-    SegmentHead,
+    SegmentHeader,
     bases_of,
     log_name,
 )
@@ -62,7 +62,10 @@ def reset_log(place: Place, restart: Restart, begun: int, *, read_only: bool) ->
     why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
     given_up = bases_of(place.disk.names(place.folder), LOG)
     changes = [Change(ChangeKind.REMOVE_BEHIND, log_name(each), why) for each in given_up]
-    head, interval_bytes = SegmentHead(place.identity, base, restart.created_ms, 0), place.settings.index_interval_bytes
+    head, interval_bytes = (
+        SegmentHeader(place.identity, base, restart.created_ms, 0),
+        place.settings.index_interval_bytes,
+    )
     if read_only:
         segment = Segment(place.disk, place.folder, head, Mark(DATA_START, base), DATA_START, place.pool)
         segment.use_index(interval_bytes, read_only=True)

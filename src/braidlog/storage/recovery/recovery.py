@@ -20,7 +20,7 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.open_files import FilePool
 from braidlog.storage.recovery.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
 from braidlog.storage.recovery.log_reset import Place, reset_log
-from braidlog.storage.segment.batch_scan import UNCHECKED_BYTES, BadBatch, ScannedBatch, truncate_tail, walk
+from braidlog.storage.segment.batch_scan import UNCHECKED_BYTES, BadBatch, ScannedBatch, repair_single_bit, walk
 from braidlog.storage.segment.segment import Segment, headers_from, remove_segment
 from braidlog.storage.segment.segment_files import (
     BASE_DIGITS,
@@ -28,10 +28,10 @@ from braidlog.storage.segment.segment_files import (
     DATA_START,
     LOG,
     SWAP,
-    BadHead,
+    BadHeader,
     Identity,
     Mark,
-    SegmentHead,
+    SegmentHeader,
     bases_of,
     durable_end,
     index_name,
@@ -171,7 +171,7 @@ class Recovery:
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
             next_offset = check_swap(file, self._identity, base, epochs)
-        except (BadHead, BadBatch) as bad:
+        except (BadHeader, BadBatch) as bad:
             why = f"a rewrite cannot take its place: {bad}"
             self._damage(DamageKind.REWRITE, file.path, (0, file.size()), (base, base), why)
             return
@@ -201,12 +201,12 @@ class Recovery:
             size, data = file.size(), file.read_at(DATA_START, 0)
             try:
                 head, mark = read_head(data, self._identity, base)
-            except BadHead as bad:
+            except BadHeader as bad:
                 later = [names[after] for after in bases[number + 1 :]]
                 if not any(data) and not self._was_durable(base, later, newest):
                     self._drop_from(bases[number:])
                     break
-                head, mark = SegmentHead(self._identity, base, 0, bad.generation), bad.mark
+                head, mark = SegmentHeader(self._identity, base, 0, bad.generation), bad.mark
                 place = (0, DATA_START if bad.kind is DamageKind.HEAD else size)
                 self._damage(bad.kind, file.path, place, (base, base), str(bad))
                 if bad.kind is not DamageKind.HEAD:
@@ -320,7 +320,7 @@ class Recovery:
         self._lose_end(segments, state)
         state.watermark = opened_watermark(state.watermark, state.end_offset)
         announced = state.epochs.entries()
-        state.epochs.truncate_watermark(state.end_offset)
+        state.epochs.move_latest_epoch(state.end_offset)
         if state.epochs.entries() != announced:
             why = f"announced beyond what became durable, begins at {state.end_offset}"
             self._change(ChangeKind.DERIVED, f"epoch {state.epochs.latest}", why)
@@ -385,7 +385,7 @@ class Recovery:
     ) -> tuple[int, int] | None:
         """Report the damage at `bad`; return where batches resume behind it as (position, offset), None if nowhere."""
         segment = segments[number]
-        found = None if self._auditor is None else truncate_tail(segment.file, segment.size, bad, state.epochs)
+        found = None if self._auditor is None else repair_single_bit(segment.file, segment.size, bad, state.epochs)
         if found is not None:
             end, offsets = found.end, (bad.offset, bad.offset)
             try:

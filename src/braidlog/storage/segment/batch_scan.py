@@ -255,14 +255,14 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
 # -- single-bit errors outside the checksum -----------------------------------------------------------------------
 
 
-def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:
+def repair_single_bit(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:
     """Return the batch at `bad` with one bit outside its checksum flipped, if that makes it valid.
 
     More than one wrong bit is not bit rot: the bytes may be an older write or another file's. A batch with a valid
     checksum in the wrong place must not be accepted.
     """
     head = file.read_at(HEADER_BYTES, bad.position)
-    for placed in _truncated_headers(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
+    for placed in _single_bit_candidates(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
         size = int.from_bytes(placed[8:12], "big", signed=True) + 12
         if HEADER_BYTES <= size <= min(BATCH_BYTES_MAX, end - bad.position):
             batch = placed + file.read_at(size - UNCHECKED_BYTES, bad.position + UNCHECKED_BYTES)
@@ -276,7 +276,7 @@ def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> 
     return None
 
 
-def _truncated_headers(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
+def _single_bit_candidates(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
     """Yield candidates for the first 17 bytes with one bit flipped.
 
     That is the wrong bit if there is exactly one, otherwise each bit of the length.

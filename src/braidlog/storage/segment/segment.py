@@ -35,7 +35,7 @@ from braidlog.storage.segment.segment_files import (
     NO_TIMESTAMP,
     Entry,
     Mark,
-    SegmentHead,
+    SegmentHeader,
     SparseIndex,
     index_name,
     log_name,
@@ -102,7 +102,7 @@ class Segment:
         self,
         disk: Disk,
         folder: str,
-        head: SegmentHead,
+        head: SegmentHeader,
         mark: Mark,
         size: int,
         pool: FilePool,
@@ -143,7 +143,7 @@ class Segment:
         cls,
         disk: Disk,
         folder: str,
-        head: SegmentHead,
+        head: SegmentHeader,
         pool: FilePool,
         interval_bytes: int,
         *,
@@ -626,7 +626,7 @@ class SegmentList:
         self.active.drop_reserve()
         # With the snapshot a truncation or a lost checkpoint rebuilds the state from here instead of from the start.
         write_snapshot(self._disk, self._folder, image)
-        head = SegmentHead(self.active.head.identity, base, now_ms, 0)
+        head = SegmentHeader(self.active.head.identity, base, now_ms, 0)
         self._pool.enlist(self._holder)
         segment = Segment.create(self._disk, self._folder, head, self._pool, interval_bytes)
         segment.holder = self._holder

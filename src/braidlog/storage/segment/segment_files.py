@@ -76,14 +76,14 @@ class Mark(NamedTuple):
     next_offset: int
 
 
-class SegmentHead(NamedTuple):
+class SegmentHeader(NamedTuple):
     identity: Identity
     base_offset: int
     created_ms: int
     generation: int
 
 
-class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
+class BadHeader(Exception):  # noqa: N818 - a finding, like BadBatch
     """The first 64 bytes are not the header of this segment.
 
     `mark` is the durable mark if it is still valid, `generation` the one that validates it.
@@ -142,7 +142,7 @@ def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, s
     return dict(sorted(found.items()))
 
 
-def pack_head(head: SegmentHead) -> bytes:
+def pack_head(head: SegmentHeader) -> bytes:
     body = _HEAD.pack(MAGIC, VERSION, 0, head.generation, *head.identity, 0, head.base_offset, head.created_ms, 0)
     return body + _CRC.pack(crc32c(body))
 
@@ -170,14 +170,14 @@ def read_generation(data: bytes) -> int:
     return int.from_bytes(data[12:16], "big")
 
 
-def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
-    """Return the header and the mark, None if invalid; raise `BadHead` if this is not the expected segment."""
+def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHeader, Mark | None]:
+    """Return the header and the mark, None if invalid; raise `BadHeader` if this is not the expected segment."""
     if len(data) < DATA_START:
         generation, mark = _search_mark(data, base_offset, 0)
-        raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", mark, generation)
+        raise BadHeader(f"the file has {len(data)} bytes, its head alone has {DATA_START}", mark, generation)
     fields = _HEAD.unpack_from(data)
     magic, version, unused_a, generation, topic_id, partition, unused_b, base, created_ms, unused_c = fields
-    head = SegmentHead(Identity(topic_id, partition), base, created_ms, generation)
+    head = SegmentHeader(Identity(topic_id, partition), base, created_ms, generation)
     why, kind = None, DamageKind.HEAD
     if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(data[: _HEAD.size]):
         why = "the head's checksum does not hold"
@@ -192,7 +192,7 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
         why = "bytes that must be zero are not"
     if why is not None:
         generation, mark = _search_mark(data, base_offset, generation)
-        raise BadHead(why, mark, generation, kind)
+        raise BadHeader(why, mark, generation, kind)
     return head, read_mark(data, base_offset, generation)
 
 

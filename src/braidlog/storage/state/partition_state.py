@@ -80,7 +80,7 @@ class EpochHistory:
             self._epochs.pop()
             self._starts.pop()
 
-    def truncate_watermark(self, end_offset: int) -> None:
+    def move_latest_epoch(self, end_offset: int) -> None:
         """Move the latest epoch to `end_offset` after the log lost a tail that was never durable.
 
         It is not dropped: a deposed leader could otherwise write again.

@@ -12,7 +12,7 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join, read_whole
 from braidlog.storage.folder.data_folder import FOLDER_MAGIC, FolderIdentity
-from braidlog.storage.folder.folder_snapshot import LISTING, CutFile
+from braidlog.storage.folder.folder_snapshot import LISTING, SnapshotFile
 from braidlog.storage.two_copy_file import unpack_copy
 from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore
@@ -26,10 +26,10 @@ def advance(progress: Progress | None, done: int) -> None:
         progress(done)
 
 
-def read_listing(disk: Disk, cut: str) -> list[CutFile]:
+def read_listing(disk: Disk, cut: str) -> list[SnapshotFile]:
     """Return the files of a snapshot. Raises `StorageFault` if they are not readable."""
     try:
-        return msgspec.msgpack.decode(read_whole(disk, join(cut, LISTING)), type=list[CutFile])
+        return msgspec.msgpack.decode(read_whole(disk, join(cut, LISTING)), type=list[SnapshotFile])
     except StorageFault as fault:
         raise BrokerError(
             Reason.FOLDER_NOT_FOUND,
@@ -41,7 +41,7 @@ def create_backup(  # noqa: PLR0913 - what is copied, where to, how
     disk: Disk,
     store: BackupStore,
     cut: str,
-    files: list[CutFile],
+    files: list[SnapshotFile],
     *,
     version: str,
     now_ms: int,
@@ -74,7 +74,7 @@ def create_backup(  # noqa: PLR0913 - what is copied, where to, how
         return manifest
 
 
-def _identity(files: list[CutFile]) -> str:
+def _identity(files: list[SnapshotFile]) -> str:
     """Return the identity of the data folder. Without one, a restored folder could not be opened."""
     for file in files:
         if file.path in ("folder.a", "folder.b"):
@@ -98,13 +98,13 @@ def _known(store: BackupStore, identity: str) -> dict[str, BackupFile]:
     return {}
 
 
-def _is_same(file: CutFile, before: BackupFile) -> bool:
+def _is_same(file: SnapshotFile, before: BackupFile) -> bool:
     """Return whether the file is unchanged since a backup: complete, with the same size and time."""
     return file.is_final and before.is_final and (file.size, file.modified_ns) == (before.size, before.modified_ns)
 
 
 def _copy(
-    disk: Disk, store: BackupStore, cut: str, file: CutFile, progress: Progress | None, *, full: bool
+    disk: Disk, store: BackupStore, cut: str, file: SnapshotFile, progress: Progress | None, *, full: bool
 ) -> tuple[BackupFile, int]:
     pieces: list[Piece] = []
     added = 0

@@ -24,7 +24,7 @@ from braidlog.storage.recovery.damage import ChangeKind, Damage, DamageKind
 from braidlog.storage.recovery.recovery import Recovered, Recovery
 from braidlog.storage.segment.batch_scan import walk
 from braidlog.storage.segment.segment import Segment
-from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
+from braidlog.storage.segment.segment_files import BASE_DIGITS, DATA_START, SegmentHeader, log_name, state_name
 from braidlog.storage.state.partition_state import STATE_MAGIC, StateImage, encode_image, write_snapshot
 from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.tools.findings import Kind
@@ -221,7 +221,7 @@ class PartitionRepair:
             source.close()
         self._finish(rewriter)
 
-    def _begin(self, head: SegmentHead) -> SegmentRewriter:
+    def _begin(self, head: SegmentHeader) -> SegmentRewriter:
         return SegmentRewriter(self._disk, self._folder, head, self._pool, self._settings.index_interval_bytes)
 
     def _finish(self, rewriter: SegmentRewriter) -> None:
@@ -245,7 +245,7 @@ class PartitionRepair:
             first = end
 
     def _create(self, missing: Damage) -> None:
-        rewriter = self._begin(SegmentHead(self._inspection.identity, missing.first_offset, self._now_ms, 1))
+        rewriter = self._begin(SegmentHeader(self._inspection.identity, missing.first_offset, self._now_ms, 1))
         self._fill(rewriter, missing)
         self._finish(rewriter)
 
