@@ -52,21 +52,24 @@ _decode = msgspec.msgpack.Decoder(Turned).decode
 
 
 class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where tables of topics are, and how often it is looked whether segments can become rows."""
+    """Export of topics as Iceberg tables: where the tables are, and how long a commit may take."""
 
     warehouse: str = ""
-    """A folder, or a URI such as file:///srv/tables; empty: `tables` in the data folder. A cluster needs one for all nodes."""
+    """Folder or URI (file:///srv/tables) of the tables; empty: `tables` in the data folder. All nodes of a cluster need
+    the same one."""
     catalog: dict[str, str] = {}
-    """Properties of an Iceberg catalog as pyiceberg calls them, such as type and uri; empty: catalog.db in the warehouse."""
+    """Properties of an Iceberg catalog, as in pyiceberg (type, uri); empty: catalog.db in the warehouse."""
     namespace: str = NAMESPACE
+    """Iceberg namespace of the tables."""
     check_seconds: float = 5.0
+    """Interval of the search for closed segments to export."""
     job_seconds_max: float = 600.0
-    """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again, beside others."""
+    """Maximum time of a commit; a longer one, whose catalog or object store does not answer, fails and is retried."""
     yield_seconds: float = 60.0
-    """A commit that takes longer is ended if others keep all processes as long and topics wait; it is tried again beside them."""
+    """Time after which a commit may be interrupted and retried, if all processes are as late and other topics wait."""
 
     priority: Literal["low", "idle"] = "low"
-    """Of the processes: low, behind the node; idle, only when nobody else wants the processor: a busy machine falls behind."""
+    """CPU priority of the export processes: low, below the node; idle, only on an idle CPU: a busy machine lags."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.yield_seconds <= 86400:
@@ -77,7 +80,7 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"check_seconds must be 0.01 to 3600, not {self.check_seconds}")
 
     def place(self, data_dir: str, *, is_alone: bool) -> TablePlace | None:
-        """None: nobody has said where."""
+        """Return the place of the tables; None for a cluster without `warehouse`."""
         if not self.warehouse and not is_alone:
             return None
         return TablePlace(self.warehouse or f"{data_dir}/tables", self.catalog, self.namespace)

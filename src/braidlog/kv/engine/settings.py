@@ -1,7 +1,4 @@
-"""What can be set of the key-value store, with the defaults and the bounds.
-
-Knows: names, defaults, what is out of range. Refuses to know: who reads them.
-"""
+"""Settings of the key-value store, with their defaults and bounds."""
 
 from enum import StrEnum
 
@@ -12,10 +9,10 @@ from braidlog.model.settings import Flush
 
 
 class Eviction(StrEnum):
-    """What happens when a mutation needs more memory than there is.
+    """Behaviour when a mutation would exceed the memory limit.
 
-    refuse: it is refused with OUT_OF_MEMORY.
-    lru: the keys that were not used for longest go until there is room.
+    refuse: the store refuses the mutation with OUT_OF_MEMORY.
+    lru: the store evicts the least recently used keys until the mutation fits.
     """
 
     REFUSE = "refuse"
@@ -26,17 +23,21 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The settings of one store."""
 
     memory_bytes_max: int = 1024 * 1024 * 1024
-    """What keys and values may take; 0 is no limit."""
+    """Maximum memory of keys and values; 0: no limit."""
     eviction: Eviction = Eviction.REFUSE
+    """Behaviour at the memory limit: refuse (mutations fail), or lru (evict the least recently used keys)."""
     flush: Flush = Flush.ACK
+    """Durability of an acknowledged mutation: ack (synced to disk), interval, os."""
     flush_interval_ms: int = 1_000
+    """With `flush` = interval: maximum time between two syncs."""
     flush_window_bytes: int = 64 * 1024 * 1024
+    """Start a sync after this many un-synced bytes, regardless of `flush`."""
     snapshot_wal_bytes: int = 64 * 1024 * 1024
-    """A snapshot is taken when the log has grown by so much since the last one, and by as much as the last one was large."""
+    """Take a snapshot when the write-ahead log has grown by this much, and by the size of the last snapshot."""
     feed: bool = True
-    """Write every mutation into the topic `__kv` as well."""
+    """Publish every mutation to the topic `__kv`."""
     feed_linger_ms: int = 50
-    """How long a mutation may wait for others before it is told: each batch of the feed costs a sync that others wait behind."""
+    """How long the feed collects mutations into a batch: each batch costs a sync, which delays other syncs."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:

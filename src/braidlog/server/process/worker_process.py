@@ -39,21 +39,21 @@ UPKEEP_SECONDS_MAX: Final = 3600.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What the worker process may use, and how much may wait for it."""
+    """Limits of the worker process and of its queue."""
 
     memory_bytes_max: int = 768 * 1024 * 1024
-    """Of the process. A job that needs more fails."""
+    """Maximum memory of the process; a job that needs more fails."""
     job_seconds_max: float = 30.0
-    """A job that takes longer fails, and the process is started again."""
+    """Maximum time of one job; a longer job fails, and the process restarts."""
     wait_seconds_max: float = 30.0
-    """A job that was not begun by then fails."""
+    """Maximum time of a job in the queue; then it fails."""
     jobs_max: int = 1000
-    """That wait; more are refused."""
+    """Maximum jobs in the queue; more are refused."""
     queue_bytes_max: int = 64 * 1024 * 1024
-    """Of the jobs that wait and the one that is done, together; more are refused."""
+    """Maximum bytes of the queued jobs and of the running job; more are refused."""
 
     def for_upkeep(self, job_seconds_max: float = UPKEEP_SECONDS_MAX) -> "WorkerSettings":
-        """A job is one new segment of a compaction, and waits behind others of that size."""
+        """Return settings for compaction: a job writes one new segment, and may wait behind jobs of that size."""
         return msgspec.structs.replace(self, job_seconds_max=job_seconds_max, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
