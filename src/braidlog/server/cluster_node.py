@@ -174,7 +174,7 @@ class ClusterNode:
     # -- joining -----------------------------------------------------------------------------------------------
 
     async def join(self, doors: dict[str, Address]) -> None:
-        """Register and start replication. `doors`: the addresses of this node's listeners, by dialect."""
+        """Register and start replication with the addresses of this node's listeners, by dialect."""
         self._tasks.spawn(self._store.follow_metadata(self._services.reconciler), "metadata-follow")
         config = self._config.peers
         own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}

@@ -1,7 +1,7 @@
 """Answers the console's requests for schema records, schema comparisons, permissions and sign-ins.
 
-Rules of topics apply to subjects: a permission on a subject is asked for as one on a topic (ADR 35). Does not handle:
-HTTP, the meaning of subjects and schemas.
+Rules of topics apply to subjects: a permission on a subject is one on its topic (ADR 35). Does not handle: HTTP, the
+meaning of subjects and schemas.
 """
 
 from collections.abc import Awaitable, Callable

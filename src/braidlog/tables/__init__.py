@@ -1,4 +1,4 @@
-"""A topic as an Iceberg table: closed segments become Parquet files, and one commit makes them rows.
+"""Exports a topic as an Iceberg table: closed segments become Parquet files, and one commit adds them as rows.
 
-`plan.py` is what others import: the other modules need pyarrow and pyiceberg, and run in a worker process alone.
+Other packages import `plan.py` only: the other modules need pyarrow and pyiceberg, and run in a worker process.
 """

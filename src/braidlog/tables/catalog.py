@@ -1,10 +1,9 @@
-"""A topic's table in its catalog: what it has, and how rows and offsets enter it in one commit.
+"""A topic's table in its catalog: opens it, and commits files and exported offsets together.
 
-Knows: pyiceberg. Refuses to know: segments, how a file is written.
-Invariants: a commit has the files of some partitions and the offset up to which each is turned, as properties of the table; it
-fails if anybody has committed since the offsets were looked at. So whoever turns a range a second time, after a crash or beside
-another node, finds it turned, and its files are never rows. A file below a partition's offset that no snapshot names never
-becomes one, and is removed.
+Invariants: a commit adds the files of some partitions, and sets their exported offsets as table properties. It fails if
+another commit came after the offsets were read. A second export of a range, after a crash or by another node, therefore
+finds it exported, and its files never become rows. A file below a partition's exported offset that no snapshot names
+never becomes rows, and is removed. Does not handle: segments, the content of files.
 """
 
 import contextlib
@@ -34,16 +33,16 @@ from braidlog.tables.files import PATIENCE, TableIO
 from braidlog.tables.plan import Plan, TablePlace
 
 OFFSET: Final = "braidlog.offset."
-"""Before the number of a partition: a property of the table, and of each snapshot of ours."""
+"""Prefix of a partition's number in the property with its exported offset, of the table and of our snapshots."""
 UNDECODED: Final = "braidlog.undecoded"
-"""How many rows have a value that is none of the topic's form: its columns are null."""
+"""Property with the number of rows whose value does not have the topic's form: its columns are null."""
 TOPIC_ID: Final = "braidlog.topic-id"
 KEPT_SNAPSHOTS_MS: Final = 24 * 3600 * 1000
-"""How long a snapshot is kept that is not the newest: who reads one must come to the end of it."""
+"""How long older snapshots are kept, so that readers can finish."""
 FORGET_EVERY_MS: Final = 3600 * 1000
-"""They are let go together, so often: each time is a commit."""
+"""Interval at which old snapshots are removed together: each removal is a commit."""
 SNAPSHOTS_MAX: Final = 100
-"""Or when there are so many: metadata has all of them, and is written anew by every commit."""
+"""At this number old snapshots are removed earlier: every commit rewrites the metadata of all snapshots."""
 _KEPT_SMALL: Final = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
@@ -61,7 +60,7 @@ def catalog_of(place: TablePlace) -> Catalog:
         if not warehouse.startswith("file://"):
             raise BrokerError(Reason.INVALID_SETTING, f"tables in {warehouse} need a catalog: set tables.catalog")
         folder = warehouse.removeprefix("file://")
-        TableIO().new_output(f"{folder}/.braidlog").create(overwrite=True).close()  # makes the folder, durably
+        TableIO().new_output(f"{folder}/.braidlog").create(overwrite=True).close()  # creates the folder durably
         options |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
     return open_catalog("braidlog", options)
 
@@ -71,7 +70,7 @@ def uri_of(place: str) -> str:
 
 
 def open_table(plan: Plan, schema: pa.Schema) -> Table:
-    """The topic's table, made if it is not there. One of an earlier topic of that name is kept under another name."""
+    """Open the topic's table; create it if missing. The table of a deleted topic with the same name is renamed."""
     catalog = catalog_of(plan.place)
     name = (plan.place.namespace, plan.topic)
     with contextlib.suppress(NoSuchTableError):
@@ -95,13 +94,13 @@ def open_table(plan: Plan, schema: pa.Schema) -> Table:
 
 def _load(catalog: Catalog, name: tuple[str, ...]) -> Table:
     table = catalog.load_table(name)
-    # In this copy only: pyiceberg would repeat a commit that lost against another without looking at the offsets again.
+    # In this copy only: pyiceberg would retry a conflicting commit without checking the offsets again.
     table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
     return table
 
 
 def again(table: Table) -> Table:
-    """As it is now."""
+    """Reload the table."""
     return _load(table.catalog, table.name())
 
 
@@ -120,7 +119,7 @@ def columns_of(table: Table) -> pa.Schema:
 
 
 def takes(table: Table, columns: pa.Schema) -> bool:
-    """Whether it can have these columns beside those that another has added meanwhile."""
+    """Whether the table can take these columns in addition to concurrently added ones."""
     has = {each.name.lower(): each for each in columns_of(table)}
     return all(
         its is None or (its.name == each.name and evolution.fits(each.type, evolution.grown(its.type, each.type)))
@@ -130,7 +129,7 @@ def takes(table: Table, columns: pa.Schema) -> bool:
 
 
 def _grown(table: Table, columns: pa.Schema) -> pa.Schema | None:
-    """What it has to be told of these columns; None: nothing."""
+    """Return the schema with which to update the table; None: no update is needed."""
     has = {each.name: each.type for each in columns_of(table)}
     own = {each.name: evolution.grown(has.get(each.name, each.type), each.type) for each in columns}
     return pa.schema(own) if any(has.get(name) != kind for name, kind in own.items()) else None
@@ -144,27 +143,28 @@ def data_folder(table: Table) -> str:
 
 
 def file_name(partition: int, begin: int, end: int, token: str) -> str:
-    """It says what it holds: whether it can still become part of the table is told from its name."""
+    """Return a file name with partition and offsets: a sweep decides by name whether the file can become rows."""
     return f"{partition}-{begin}-{end}-{token}.parquet"
 
 
 def sweep(table: Table, now_ms: int) -> bool:
-    """Remove files that never became rows, those whose rows were let go, and metadata that nobody refers to any more; whether
-    there is nothing else that may turn out to be one of these when more is turned."""
+    """Remove files that never became rows, files of expired rows, and unreferenced metadata.
+
+    Returns False if a file of a later offset remains, which may need removal after more is exported."""
     done, files = offsets_of(table.properties), table.io
     assert isinstance(files, TableIO)
     folder, metadata = data_folder(table), f"{table.location()}/metadata"
     ours = [found for name in files.names(folder) if (found := _NAME.fullmatch(name))]
     left = {found[0]: folder for found in ours if int(found[3]) <= done.get(int(found[1]), 0)}
     is_all = len(left) == len(ours)
-    # Metadata has no offsets in its names: what is young may be of a commit that somebody else is about to make.
+    # Metadata has no offsets in its names: a recent file may belong to another node's commit in progress.
     oldest_ms = now_ms - KEPT_SNAPSHOTS_MS
     left |= {
         name: metadata
         for name, written_ms in files.names(metadata).items()
         if written_ms < oldest_ms and name.endswith((".avro", ".metadata.json"))
     }
-    # By their last name, which is unique: another engine may spell the folder in another way.
+    # By file name, which is unique: another engine may write the folder's URI differently.
     for path in _files_of_all(table) if left else ():
         left.pop(path.rpartition("/")[2], None)
     for name, its in left.items():
@@ -173,7 +173,7 @@ def sweep(table: Table, now_ms: int) -> bool:
 
 
 def _files_of_all(table: Table) -> Iterator[str]:
-    """Everything that the newest metadata leads to."""
+    """Yield all files that the newest metadata references."""
     yield table.metadata_location
     yield from (each.metadata_file for each in table.metadata.metadata_log)
     seen: set[str] = set()
@@ -193,7 +193,7 @@ def _files_of_all(table: Table) -> Iterator[str]:
 def commit(
     table: Table, paths: Sequence[str], offsets: Mapping[int, int], columns: pa.Schema, undecoded: int = 0
 ) -> None:
-    """Add the files, and say how far partitions are turned. `CommitFailedException`: somebody else was first."""
+    """Add the files and set the exported offsets. Raises `CommitFailedException` if another commit came first."""
     said = {f"{OFFSET}{number}": str(at) for number, at in sorted({**offsets_of(table.properties), **offsets}.items())}
     with table.transaction() as transaction:
         if (more := _grown(table, columns)) is not None:
@@ -205,13 +205,13 @@ def commit(
         if paths:
             transaction.add_files(list(paths), said, check_duplicate_files=False)
         else:
-            # Nothing but aborted records: a snapshot without files all the same, or two could move the offsets at once.
+            # Only aborted records: commit an empty snapshot, so that concurrent changes of the offsets conflict.
             with transaction.update_snapshot(said).fast_append():
                 pass
 
 
 def expire_rows(table: Table, oldest_ms: int) -> bool:
-    """Take the files out of the table all of whose records are older; whether there were any."""
+    """Remove files from the table whose records are all older; return whether any existed."""
     old = [task.file for task in table.scan().plan_files() if _newest_ms(table, task.file) < oldest_ms]
     if old:
         with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
@@ -221,14 +221,14 @@ def expire_rows(table: Table, oldest_ms: int) -> bool:
 
 
 def _newest_ms(table: Table, file: DataFile) -> float:
-    """By the file's statistics: a file without any stays, for nobody knows how old its rows are."""
+    """Return the newest timestamp by the file's statistics; infinite without statistics, so the file stays."""
     field = table.schema().find_field("timestamp").field_id
     bound = (file.upper_bounds or {}).get(field)
     return float("inf") if bound is None else int.from_bytes(bound, "little", signed=True) / 1000
 
 
 def forget_snapshots(table: Table, now_ms: int) -> bool:
-    """Forget snapshots that nobody should be reading any more; whether there were any."""
+    """Remove snapshots older than `KEPT_SNAPSHOTS_MS`; return whether any existed."""
     current, before = table.current_snapshot(), now_ms - KEPT_SNAPSHOTS_MS
     old = [each for each in table.snapshots() if each.timestamp_ms < before and each != current]
     if not old:
@@ -247,11 +247,11 @@ def totals(table: Table) -> dict[str, int]:
 
 
 LOCK_SECONDS: Final = 60
-"""So long a commit waits while others hold a file of SQLite. Python's 5 are less than a busy disk takes for a few of theirs."""
+"""How long a commit waits for a locked SQLite file. Python's default of 5 s is too short for a busy disk."""
 
 
 class UnpooledSqlCatalog(SqlCatalog):
-    """pyiceberg's, with a connection for each thing that is done."""
+    """pyiceberg's SQL catalog with a new connection per operation."""
 
     @property
     def engine(self) -> Engine:
@@ -263,7 +263,7 @@ class UnpooledSqlCatalog(SqlCatalog):
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """The catalog of these properties; `name` unless they have another."""
+    """Open the catalog with these properties, which may override `name`."""
     told = dict(properties)
     name, uri = told.pop("name", name), told.get("uri", "")
     if uri.startswith("sqlite") and "timeout" not in make_url(uri).query:
@@ -271,9 +271,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         told["uri"] = patient.render_as_string(hide_password=False)
     if told.get("type") == "sql":
         told["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
-        del told["type"]  # pyiceberg takes the one or the other
+        del told["type"]  # pyiceberg accepts only one of the two
     try:
         return load_catalog(name, **told)
     except OperationalError:
-        # Of two that make its tables at the same time, one is told that they are there. They are, from now on.
+        # Two processes created the catalog's tables concurrently, and this one lost: they exist now.
         return load_catalog(name, **told)

@@ -1,8 +1,7 @@
-"""Which types a table's columns have, and how they grow, as Iceberg lets them.
+"""Types of a table's columns, and their evolution within Iceberg's rules.
 
-Knows: types of Arrow and of Iceberg. Refuses to know: tables, formats of values.
-Invariant: a column that was written is read by every type it grows into: numbers become wider, records get fields, and
-nothing else changes. What does not fit a column is null in it.
+Invariant: a written column can be read with every type it evolves to: numbers become wider, records get fields, nothing
+else changes. A value that does not fit its column is null there.
 """
 
 from collections.abc import Iterable
@@ -19,11 +18,11 @@ _PLAIN: Final = frozenset(
 )
 _WIDER: Final = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 _SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-"""pyiceberg's types of columns, and those that are written."""
+"""pyiceberg's column types, and the types written instead."""
 
 
 def written(kind: pa.DataType) -> pa.DataType:
-    """The type by which a column of pyiceberg's is written."""
+    """Return the type in which a column of pyiceberg's type is written."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, written(each.type)) for each in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -34,7 +33,7 @@ def written(kind: pa.DataType) -> pa.DataType:
 
 
 def storable(kind: pa.DataType) -> pa.DataType | None:
-    """The column of a value of some type: durations are microseconds; None if there is none, as of a record without fields."""
+    """Return the column type for values of this type, or None without one. Durations are stored in microseconds."""
     if kind in _PLAIN or pa.types.is_decimal128(kind):
         return kind
     if kind == pa.duration("us"):
@@ -52,7 +51,7 @@ def storable(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _distinct(fields: Iterable[pa.Field]) -> Iterable[pa.Field]:
-    """Of names that differ in case only, the first."""
+    """Yield the first of fields whose names differ in case only."""
     taken: set[str] = set()
     for each in fields:
         if each.name.lower() not in taken:
@@ -65,7 +64,7 @@ def _list(item: pa.DataType) -> pa.DataType:
 
 
 def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
-    """A column's type when values of another come: wider, or as it was where Iceberg has nothing for both."""
+    """Return a column's type after values of another type: wider, or unchanged if Iceberg has no common type."""
     if pa.types.is_struct(has) and pa.types.is_struct(wants):
         theirs = {each.name: each.type for each in wants}
         taken = {each.name.lower() for each in has}
@@ -83,7 +82,7 @@ def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
 
 
 def fits(own: pa.DataType, column: pa.DataType) -> bool:
-    """Whether all values of a type can be in a column."""
+    """Whether all values of a type fit a column."""
     if pa.types.is_struct(own) and pa.types.is_struct(column):
         types = {each.name: each.type for each in column}
         return all(each.name in types and fits(each.type, types[each.name]) for each in own)
@@ -101,7 +100,7 @@ def _widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
-    """Values as a column has them; null where they do not fit."""
+    """Convert values to a column's type; null where they do not fit."""
     own = values.type
     if own == column:
         return values
@@ -120,6 +119,6 @@ def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """Where each list begins, null of one that is null, and where the last ends."""
+    """Return the start offset of each list (null for a null list), and the end of the last."""
     starts = pc.if_else(values.is_valid(), values.offsets[:-1], pa.scalar(None, pa.int32()))
     return pa.concat_arrays([starts, values.offsets[-1:]])

@@ -1,8 +1,8 @@
-"""Columns of the fields that JSON objects have.
+"""Columns for the fields of JSON objects.
 
-Knows: which type a field gets when it is first seen, what fits a type. Refuses to know: tables, files.
-Invariants: a column never changes its type, and no two differ in case only: Spark would take them for one. What does not fit its
-column is null there; `value` has every record's bytes as they are, so that nothing is lost by that.
+A field's first value determines its type. Invariants: a column never changes its type, and no two names differ in case
+only: Spark would treat them as one. A value that does not fit its column is null there; `value` keeps every record's
+bytes.
 
 | in JSON                    | column  | also fits            |
 |----------------------------|---------|----------------------|
@@ -12,8 +12,8 @@ column is null there; `value` has every record's bytes as they are, so that noth
 | a string                   | string  |                      |
 | a list, an object          | string  | its JSON             |
 
-A field of which the rows that it comes with have whole and other numbers is a double. A field named like a column that every
-table has gets an underscore before its name.
+A field whose first rows have both whole and other numbers is a double. A field with the name of a fixed column gets an
+underscore before its name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,18 +28,18 @@ from braidlog.codec.columns import json_to_arrow
 from braidlog.tables.segments import SCHEMA
 
 FIELDS_MAX = 500
-"""Columns of one table; a topic whose fields are names of things would make millions."""
+"""Maximum columns of one table: a topic whose field names are data would create millions."""
 NAME_CHARS_MAX = 200
 _INT64 = range(-(2**63), 2**63)
 _DOUBLE_MAX = 2.0**1000
-"""Of whole numbers that are doubles: less than any that has none."""
+"""Limit of whole numbers stored as doubles: all below it have a double."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 Row = dict[str, Any]
 
 
 def objects(values: Iterable[bytes | None]) -> list[Row | None]:
-    """What each value is as a JSON object; None if it is none."""
+    """Decode each value as a JSON object; None for anything else."""
     found: list[Row | None] = []
     for value in values:
         try:
@@ -51,15 +51,15 @@ def objects(values: Iterable[bytes | None]) -> list[Row | None]:
 
 
 def column_of(field: str) -> str:
-    """The column of a field."""
+    """Return the column name of a field."""
     return f"_{field}" if field.lower() in SCHEMA.names else field
 
 
 def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row | None]) -> None:
-    """Add to `kinds` the columns of fields that are new in these rows and have a value."""
+    """Add columns to `kinds` for new fields with a value in these rows."""
     taken = {name.lower() for name in (*known.names, *kinds)}
     settled: set[str] = set()
-    """Fields of which nothing can be learned any more."""
+    """Fields whose type can no longer change."""
     for row in rows:
         if row is None or row.keys() <= settled:
             continue
@@ -75,19 +75,20 @@ def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row
                 kinds[column] = kind
             elif {kinds[column], kind} == {pa.int64(), pa.float64()}:
                 kinds[column] = pa.float64()
-            if kinds[column] != pa.int64():  # which may turn out to be a double
+            if kinds[column] != pa.int64():  # which may still become a double
                 settled.add(field)
 
 
 def is_name(column: str) -> bool:
-    """Whether a column can be called so."""
+    """Whether this is a valid column name."""
     return 0 < len(column) <= NAME_CHARS_MAX and column.isprintable() and "." not in column
 
 
 def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
-    """What `columns` gives for these values, without an object for each: in C, or by Arrow's own parser where nothing was
-    compiled. None where the two could differ: there is a field without a column, a value that does not fit its own, or something
-    that is no JSON object."""
+    """Return the result of `columns` without an object per value: in C, or with Arrow's parser if not compiled.
+
+    Returns None if the result could differ: a field has no column, a value does not fit its column, or a value is not a
+    JSON object."""
     names = [_field_of(each.name) for each in schema]
     if not names or len({*names}) < len(names):
         return None
@@ -125,7 +126,7 @@ def _as_text(nested: bytes) -> bytes:
 
 
 def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    # An object around each: it ends where it began whatever the value is, and more of them than values are noticed.
+    # Wrap each value in an object: a value that closes it early yields extra rows, which the row count reveals.
     lines = pc.binary_join_element_wise(b'{"v":', values.fill_null(b"null"), b"}\n", b"")
     data = lines.buffers()[2]
     wanted = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
@@ -135,15 +136,15 @@ def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.
             pj.ReadOptions(use_threads=False, block_size=data.size + 1),
             pj.ParseOptions(wanted, unexpected_field_behavior="error"),
         )
-        values.cast(pa.string())  # the parser does not mind what is no UTF-8
+        values.cast(pa.string())  # the parser does not check UTF-8
     except pa.ArrowException:
         return None
     if found.num_rows != len(values):
         return None
     arrays = found["v"].combine_chunks().flatten()
     if found["v"].null_count != values.null_count:
-        return None  # a value that is JSON's null is no object
-    # It reads NaN, which JSON has not, and numbers that no double has.
+        return None  # JSON's null is not an object
+    # The parser accepts NaN, which JSON lacks, and numbers beyond the range of a double.
     doubles = [each for each in arrays if each.type == pa.float64()]
     if not all(pc.all(pc.less(pc.abs(each), _DOUBLE_MAX)).as_py() in (True, None) for each in doubles):
         return None
@@ -151,7 +152,7 @@ def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.
 
 
 def columns(rows: Sequence[Row | None], schema: pa.Schema) -> list[pa.Array]:
-    """Of each field of `schema` what the rows have of it."""
+    """Return an array per field of `schema` with its values in the rows."""
     return [_column(rows, field) for field in schema]
 
 
@@ -164,11 +165,11 @@ def _column(rows: Sequence[Row | None], field: pa.Field) -> pa.Array:
 
 
 def _field_of(column: str) -> str:
-    """The table's column tells which field it is: names that begin with an underscore may be of one that was in the way."""
+    """Return the field of a column: an underscore may precede a field with the name of a fixed column."""
     return column[1:] if column.startswith("_") and column[1:].lower() in SCHEMA.names else column
 
 
-def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - whatever JSON has
+def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - any JSON value
     match value:
         case None:
             return None

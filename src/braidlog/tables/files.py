@@ -1,7 +1,6 @@
-"""Files of a table, as pyiceberg reads and writes them: on a local disk durable when they are closed.
+"""Files of a table, behind pyiceberg's file interface. Local files are durable when they are closed.
 
-Knows: pyiceberg's port for files. Refuses to know: what is in them.
-Invariant: a file that was closed survives power loss, name and bytes: the commit that names it may come next.
+Invariant: a closed file survives power loss with its name and bytes, so a commit may reference it immediately.
 """
 
 import io
@@ -16,7 +15,7 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 _LOCAL = "file"
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""In seconds; unless the store's properties say otherwise."""
+"""Default time limits of an object store, in seconds."""
 
 
 class TableIO(PyArrowFileIO):
@@ -24,7 +23,7 @@ class TableIO(PyArrowFileIO):
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
-        """Azure's URIs begin with `container@account.host`, as other engines write them; Arrow's paths with the container."""
+        """Accept Azure's URIs, which begin with `container@account.host`; Arrow's paths begin with the container."""
         scheme, netloc, path = PyArrowFileIO.parse_location(location, properties)
         if scheme in _AZURE and "@" in netloc:
             container = netloc.partition("@")[0]
@@ -38,15 +37,15 @@ class TableIO(PyArrowFileIO):
         return _LocalFile(location, path, self.fs_by_scheme(scheme, netloc))
 
     def names(self, folder: str) -> dict[str, int]:
-        """The files of a folder, and when each was written, in ms; none if it is not there."""
+        """Return a folder's files and their modification times in ms; empty if the folder does not exist."""
         scheme, netloc, path = self.parse_location(folder, self.properties)
         found = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
         return {each.base_name: (each.mtime_ns or 0) // 10**6 for each in found if each.type is FileType.File}
 
 
 def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """Arrow's file system for a URI, and the path in it. Credentials that the properties leave out, Arrow looks for where the
-    store's own tools do."""
+    """Return Arrow's file system for a URI, and the path in it. Arrow finds missing credentials where the store's own
+    tools do."""
     known = {**PATIENCE, **store_properties(properties)}
     files = TableIO(known)
     scheme, netloc, path = files.parse_location(location, known)
@@ -54,7 +53,7 @@ def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSyste
 
 
 def store_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """With a region of S3: told, so that nobody asks Amazon in which of its regions a bucket of another store is."""
+    """Add an S3 region: without one, Arrow would query Amazon for the region of another store's bucket."""
     said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     is_elsewhere = (
         "s3.endpoint" in properties or "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
@@ -83,7 +82,7 @@ class _DurableFile(io.BufferedWriter):
 
 
 def _make_folders(path: str) -> None:
-    """Durably: a crash must not keep a file and lose the folder it is in."""
+    """Create folders durably: a crash must not keep a file and lose its folder."""
     if not os.path.isdir(path):
         _make_folders(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)

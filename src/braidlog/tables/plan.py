@@ -1,7 +1,4 @@
-"""What a node asks of the process that writes its tables, and what comes back.
-
-Knows: shapes. Refuses to know: Parquet, Iceberg; a node that has no table imports neither.
-"""
+"""Request and result of a table export. Imports neither Parquet nor Iceberg: a node without tables needs neither."""
 
 import msgspec
 
@@ -12,12 +9,12 @@ from braidlog.storage.state.transaction_index import Aborted
 
 
 class TablePlace(msgspec.Struct, frozen=True):
-    """Where tables are."""
+    """The location of tables."""
 
     warehouse: str
-    """A folder or a URI; each table has a folder in it."""
+    """Folder or URI; each table has a folder in it."""
     catalog: dict[str, str]
-    """As pyiceberg calls its properties; empty: a file of SQLite in the warehouse."""
+    """Catalog properties, as in pyiceberg; empty: an SQLite file in the warehouse."""
     namespace: str
 
 
@@ -26,7 +23,7 @@ class Part(msgspec.Struct, frozen=True):
 
     partition: int
     start: int
-    """Where the log begins: what is before it in the first segment is deleted."""
+    """The log's start offset: earlier records of the first segment are deleted."""
     sources: list[Source]
     aborted: list[Aborted]
 
@@ -36,7 +33,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Rows to be added to one topic's table, and what is to be let go. Without parts: say how the table is."""
+    """Segments to export to one topic's table, and its retention. Without parts: only report the table's state."""
 
     place: TablePlace
     topic: str
@@ -46,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True):
     now_ms: int
     retention_ms: int
     schemas: list[tuple[bytes, bytes | None]] = []
-    """Keys and values of the log of schemas: those that concern the topic's subject, where the form has schemas."""
+    """Records of the schema log about the topic's subject, if the form has schemas: keys and values."""
 
     @property
     def subject(self) -> str:
@@ -54,20 +51,20 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Turned(msgspec.Struct, frozen=True):
-    """A topic's table as it is now."""
+    """The current state of a topic's table."""
 
     offsets: dict[int, int] = {}
-    """Of each partition: all below are rows."""
+    """Exported offset of each partition: all committed records below it are rows."""
     rows: int = 0
     bytes: int = 0
     files: int = 0
     metadata: str = ""
-    """Where the table's newest metadata file is."""
+    """Location of the table's newest metadata file."""
     committed_ms: int = 0
-    """When it was last changed; 0: never."""
+    """Time of the last commit; 0: never."""
     undecoded: int = 0
-    """Rows of it whose value is none of its form."""
+    """Rows whose value does not have the topic's form."""
     missed: list[int] = []
-    """Partitions whose segments were exchanged or removed meanwhile: plan them anew."""
+    """Partitions whose segments were replaced or deleted during the export: plan them again."""
     unread: list[int] = []
-    """Partitions that hold something that cannot be read."""
+    """Partitions with unreadable records."""

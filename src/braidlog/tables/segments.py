@@ -1,7 +1,6 @@
-"""Closed segments as Arrow columns: committed records only, in the order of the log.
+"""Reads closed segments as Arrow columns: committed records only, in log order.
 
-Knows: segment files, transactions that were aborted. Refuses to know: tables.
-Invariant: every byte that is believed has a checksum that holds; a file that is not the one that was planned is not read.
+Invariant: every batch's checksum is verified; a file of another generation than planned is not read.
 """
 
 import contextlib
@@ -26,11 +25,11 @@ PIECES = PieceLimits(128 * 1024, 32 * 1024 * 1024)
 
 
 class MissedError(Exception):
-    """A segment was exchanged or removed since it was planned."""
+    """A segment was replaced or deleted since it was planned."""
 
 
 class UnreadError(Exception):
-    """A segment holds something that cannot be read."""
+    """A segment has unreadable records."""
 
 
 SCHEMA = pa.schema(
@@ -42,16 +41,16 @@ SCHEMA = pa.schema(
         *(arrow_schema(("key", "value", "headers"))),
     ]
 )
-"""The columns that every table has. `timestamp_type`: 0 for the writer's clock, 1 for the log's, as Kafka numbers them."""
+"""The fixed columns of every table. `timestamp_type` as in Kafka: 0 for the producer's clock, 1 for the log's."""
 
 
 def read(disk: Disk, part: Part, begin: int) -> Iterator[pa.RecordBatch]:
-    """The records of a part from `begin` on, as columns of `SCHEMA`."""
+    """Yield the records of a part from `begin` on, as columns of `SCHEMA`."""
     pieces = PieceBuilder(COLUMN_NAMES, PIECES, end_offset=part.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     sources = [source for source in part.sources if source.next_offset > begin]
     with contextlib.ExitStack() as opened:
         files = []
-        for source in sources:  # all of them first: an open file stays what it is, whatever becomes of its name
+        for source in sources:  # open all first: an open file stays readable after its deletion
             files.append(_open_one(disk, source))
             opened.callback(files[-1].close)
         yield from _rows(pieces, files, sources, part, begin)

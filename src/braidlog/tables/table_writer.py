@@ -1,8 +1,8 @@
-"""Turn closed segments into rows of their topic's table.
+"""Exports closed segments as rows of their topic's table.
 
-Knows: the order in which it is done. Refuses to know: what a node is; it may be killed at any moment, or another may do the same.
-Invariant: a record is a row once. What the table says is turned is believed, and nothing else; files are whole and durable before
-the commit that names them; who loses a race removes its files and believes the winner.
+Invariants: a record becomes a row exactly once, even if the process is killed, or another node exports the same
+records. Only the offsets in the table count as exported. Files are complete and durable before the commit that names
+them. An export that loses a race removes its files and accepts the winner's offsets.
 """
 
 import contextlib
@@ -25,23 +25,23 @@ from braidlog.tables.values import Columns, JsonColumns, RawColumns
 
 GROUP_ROWS = 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
-"""Of a row group, before it is compressed: what waits in memory."""
+"""Uncompressed bytes of a row group, which are buffered in memory."""
 DICTIONARY_BYTES_MAX = 64 * 1024
-"""Of a column in a row group: values that repeat fit, and a column that does not is plain after a few thousand rows. A dictionary
-that holds nearly every value once makes files larger, and costs whoever writes and reads them."""
+"""Maximum dictionary of a column in a row group. Repeated values fit; other columns become plain after a few thousand
+rows. A dictionary of mostly unique values makes files larger and slower to write and read."""
 ATTEMPTS_MAX = 10
 _OURS = (BrokerError, ProtocolError, StorageFault, AssertionError, MemoryError)
-"""Each means something where the worker answers; whatever else is raised comes from a catalog, a store or their libraries."""
+"""Errors that the worker reports as they are; all others come from a catalog, a store or their libraries."""
 _swept: set[str] = set()
-"""Tables that this process has looked through for files that a crash left."""
+"""Tables that this process has already searched for files that a crash left."""
 
 
 class _ColumnsTakenError(Exception):
-    """Another node has given a field of ours a column of another type, or of a name that differs in case only."""
+    """Another node created a column for one of our fields with another type, or a name that differs in case only."""
 
 
 class Written(NamedTuple):
-    """A partition's files, which are no rows yet."""
+    """A partition's files before their commit."""
 
     begin: int
     end: int
@@ -50,24 +50,24 @@ class Written(NamedTuple):
 
 
 def turn(plan: Plan, disk: Disk) -> Turned:
-    """Do it. `BrokerError` with UNAVAILABLE when the catalog or the warehouse cannot be used now."""
+    """Run an export. Raises `BrokerError` UNAVAILABLE if the catalog or the warehouse cannot be used now."""
     pa.set_cpu_count(1)
-    pa.set_memory_pool(pa.system_memory_pool())  # others take address space beforehand, which the worker's limit counts
+    pa.set_memory_pool(pa.system_memory_pool())  # other pools reserve address space, which the worker's limit counts
     try:
         return _turn(plan, disk)
     except _OURS:
         raise
     except Exception as error:
-        # The door between their errors and ours. What a catalog answers may end in any exception of pyiceberg, pydantic,
-        # SQLAlchemy, requests or Arrow; one topic's must not end the process, and is told with its topic.
-        _swept.clear()  # files may be left that could not be removed, either
+        # Translate foreign errors: a catalog's answer may raise any exception of pyiceberg, pydantic, SQLAlchemy,
+        # requests or Arrow. One topic's error must not end the process, and is reported with its topic.
+        _swept.clear()  # files may remain that could not be removed
         said = f"the table of topic {plan.topic!r} is not written: {type(error).__name__}: {error}"
         raise BrokerError(Reason.UNAVAILABLE, said[:2000]) from error
 
 
 def _turn(plan: Plan, disk: Disk) -> Turned:
     for _ in range(ATTEMPTS_MAX):
-        with contextlib.suppress(_ColumnsTakenError):  # with its columns, then: what was written is swept
+        with contextlib.suppress(_ColumnsTakenError):  # retry with the new columns; a sweep removes the files
             return _turn_once(plan, disk)
     raise CommitFailedException(f"columns changed {ATTEMPTS_MAX} times meanwhile; it is tried again")
 
@@ -122,11 +122,11 @@ def _state(table: Table, missed: list[int], unread: list[int]) -> Turned:
 
 
 def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Table:
-    """Make the files rows, unless somebody else has turned the same records meanwhile. A commit of which nobody knows whether it
-    was made is looked for before it is made again."""
+    """Commit the files, unless another process has exported the same records. A commit with an unknown outcome is
+    checked before it is repeated."""
     identity = table.metadata.table_uuid.hex
     was_swept = identity in _swept
-    _swept.discard(identity)  # until it went well: what is left behind otherwise is looked for
+    _swept.discard(identity)  # until the commit succeeds: a failure may leave files for a sweep
     for _ in range(ATTEMPTS_MAX):
         done = catalog.offsets_of(table.properties)
         for number in [each for each, its in written.items() if done.get(each, 0) > its.begin]:
@@ -142,7 +142,7 @@ def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Ta
         try:
             catalog.commit(table, paths, {number: its.end for number, its in written.items()}, columns, undecoded)
         except (CommitFailedException, CommitStateUnknownException, FileNotFoundError):
-            # The last: another has turned the same, and has swept what it knows can never be rows.
+            # FileNotFoundError: another process exported the same records, and its sweep removed our files.
             table = catalog.again(table)
             continue
         if was_swept:
@@ -152,7 +152,7 @@ def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Ta
 
 
 def _tidy(table: Table, plan: Plan) -> Table:
-    """Let old rows go, forget old snapshots, remove what no snapshot names."""
+    """Delete expired rows and old snapshots, and remove files that no snapshot names."""
     identity = table.metadata.table_uuid.hex
     try:
         if plan.retention_ms >= 0 and catalog.expire_rows(table, plan.now_ms - plan.retention_ms):
@@ -161,14 +161,14 @@ def _tidy(table: Table, plan: Plan) -> Table:
             table = catalog.again(table)
             _swept.discard(identity)
     except CommitFailedException:
-        return catalog.again(table)  # the next turn looks again
+        return catalog.again(table)  # the next export retries
     if identity not in _swept and catalog.sweep(table, plan.now_ms):
         _swept.add(identity)
     return table
 
 
 class _Writer:
-    """The files of one partition: one, and another whenever columns are added."""
+    """Writes the files of one partition: a new file whenever columns are added."""
 
     def __init__(self, table: Table, part: Part, begin: int, values: Columns) -> None:
         self._table = table
@@ -194,7 +194,7 @@ class _Writer:
         return self._paths
 
     def abandon(self) -> None:
-        """Remove what was written. What cannot be removed now is swept when its records are rows."""
+        """Remove the written files. A sweep removes the rest once their records are exported."""
         self._waiting.clear()
         with contextlib.suppress(OSError, pa.ArrowException):
             self._close()
@@ -219,7 +219,7 @@ class _Writer:
         path = f"{catalog.data_folder(self._table)}/{name}"
         self._paths.append(path)
         stream = self._table.io.new_output(path).create()
-        # Keys and values are mostly all different: a dictionary of them is work for nothing.
+        # Keys and values are mostly unique: a dictionary would only cost time.
         repeated = [each for each in schema.names if each not in ("offset", "timestamp", "key", "value")]
         writer = pq.ParquetWriter(
             stream,

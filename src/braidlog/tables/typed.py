@@ -1,9 +1,8 @@
-"""Columns of values that have schemas in the registry: Avro and Protobuf behind Confluent's wire format.
+"""Columns of values with registered schemas: Avro and Protobuf in Confluent's wire format.
 
-Knows: which columns the schemas of a subject are, what reads the values of each. Refuses to know: tables, how schemas came here.
-Invariants: a value is read by the schema that wrote it, so that a row does not depend on when it was made. Columns are the
-fields of the newest schema, and those the table has; a column grows as Iceberg lets it, else it stays, and what does not fit it
-is null there.
+Invariants: a value is read with the schema that wrote it, so a row does not depend on the time of its export. The
+columns are the table's and the fields of the newest schema. A column's type evolves within Iceberg's rules, or stays; a
+value that does not fit is null there.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ Types = dict[str, pa.DataType]
 
 
 class TypedColumns:
-    """For one turn. `entries`: of the log of schemas, what concerns the topic's subject."""
+    """The columns of one export. `entries`: the schema log's records about the topic's subject."""
 
     def __init__(self, form: TableForm, subject: str, entries: Iterable[Entry], columns: pa.Schema) -> None:
         self._format = FORMATS[form]
@@ -38,7 +37,7 @@ class TypedColumns:
         self._state.apply(entries)
         self._schemas = {each.id: each.schema for each in self._state.versions(subject, deleted=True)}
         self._message = ""
-        """Of Protobuf: the full name of the one whose fields are columns; the first of a file if no schema is left."""
+        """Protobuf: the full name of the message whose fields are columns; empty without a schema."""
         self.columns = pa.schema(_with_new(columns, self._newest(subject)))
         self._own = pa.schema(
             [each for each in self.columns if each.name not in SCHEMA.names and storable(each.type) == each.type]
@@ -48,7 +47,7 @@ class TypedColumns:
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows:
         done, undecoded = [], 0
-        if not len(self._own):  # no schema, or none of a record: nothing is read
+        if not len(self._own):  # no schema, or no record type: nothing can be decoded
             return Rows(table := pa.Table.from_batches(batches, SCHEMA), len(table) - table["value"].null_count)
         for rows in slices(batches):
             found, errors = self._read(rows.column("value"))
@@ -64,11 +63,11 @@ class TypedColumns:
             source = self._source(listed[-1].schema)
             self._message = source.name
         except (RegistryError, ColumnTypeError):
-            return {}  # its values are counted; those of others are read as before
+            return {}  # its values count as undecoded; older schemas still work
         return source.types
 
     def _reader(self, head: bytes) -> Decode:
-        """What reads values that begin so, into `_row`."""
+        """Return the decoder into `_row` for values with this head."""
         schema = self._schemas.get(framing.id_of(head))
         if schema is None:
             raise ColumnTypeError("not of the topic's subject")
@@ -98,7 +97,7 @@ class TypedColumns:
 
 
 def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
-    """A table's columns, as a schema lets them grow, and what it adds."""
+    """Return the table's columns, evolved for the newest schema, and the columns that it adds."""
     found = {each.name: each for each in columns}
     taken = {name.lower() for name in found}
     for column, field in _by_column(newest).items():
@@ -112,7 +111,7 @@ def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
 
 
 def _by_column(types: Types) -> dict[str, str]:
-    """Columns, and the field that each is of: the first if there are two."""
+    """Return the field of each column; of two fields with the same column, the first."""
     found: dict[str, str] = {}
     for field in types:
         found.setdefault(fields.column_of(field), field)
@@ -123,7 +122,7 @@ def _by_column(types: Types) -> dict[str, str]:
 
 
 class _Source:
-    """One schema, or a message of one."""
+    """A schema, or one message of a schema."""
 
     def __init__(self, name: str, types: Types, decoder: Callable[[pa.DataType], Decode]) -> None:
         self.name = name
@@ -131,7 +130,7 @@ class _Source:
         self.decoder = decoder
 
 
-def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - Protobuf's says more
+def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - only Protobuf needs it
     columns = _module("avro_columns")
     root = AvroSchema(schema.text, references).root
     return _Source("", columns.field_types(root), lambda wanted: columns.decoder(root, root, wanted))

@@ -1,8 +1,7 @@
-"""Rows of a table out of records: what of their values becomes columns.
+"""Converts records to rows of a table, with columns from their values.
 
-Knows: which columns a table has and gets. Refuses to know: tables, files.
-Invariant: `columns` are those that the table had, and new ones after them; a row has every record's bytes as they are, whatever
-becomes of its value. A value that is none of its form is null in the columns, and counted.
+Invariants: `columns` are the table's columns followed by new ones. A row keeps its record's bytes unchanged. A value
+that does not have the topic's form is null in the columns, and counted.
 """
 
 from collections.abc import Iterator
@@ -14,29 +13,29 @@ from braidlog.tables import fields
 from braidlog.tables.segments import SCHEMA
 
 SLICE_BYTES = 4 * 1024 * 1024
-"""Of records whose values are Python's objects at the same time: those take ten times as much."""
+"""Bytes of records whose values are Python objects at a time; the objects use ten times as much memory."""
 FIRST_ROWS = 500
 
 
 class Rows(NamedTuple):
     table: pa.Table
     undecoded: int = 0
-    """Values among them that are none of the form."""
+    """Values that do not have the topic's form."""
 
 
 class Columns(Protocol):
-    """What makes rows of one turn."""
+    """Converts the records of one export to rows."""
 
     @property
     def columns(self) -> pa.Schema:
-        """Of the whole table, when these rows are in it."""
+        """Columns of the whole table, including those of these rows."""
         ...
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows: ...
 
 
 class RawColumns:
-    """Values as they are."""
+    """Exports values unchanged, without columns of their own."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
@@ -46,7 +45,7 @@ class RawColumns:
 
 
 class JsonColumns:
-    """Fields of JSON objects, too: a column for each that is seen."""
+    """Adds a column for each field of JSON objects."""
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
@@ -67,12 +66,12 @@ class JsonColumns:
                 found = fields.columns(objects, own)
             done.append(with_columns(rows, own, found))
         self.columns = pa.schema([*self.columns, *map(pa.field, new.keys(), new.values())])
-        # A column that came with a later slice is null in those before; one that became a double there is one in all.
+        # A column from a later slice is null in earlier ones; one that became a double is a double in all.
         return Rows(pa.concat_tables(done, promote_options="permissive"), undecoded)
 
 
 def slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The first ones are small: from them fields are learned, for the others to be parsed at once."""
+    """Yield slices, small ones first: they reveal the fields with which later ones are parsed in one step."""
     most = FIRST_ROWS
     for batch in batches:
         step = max(batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1), 1)

@@ -1,4 +1,4 @@
-"""What is computed beside the node's loop, in a process of its own: jobs, how each is done, the process that does them.
+"""The worker process: jobs that would block the node's event loop, their functions, and the process that runs them.
 
-`jobs.py` is what others import; `server/process/worker_process.py` keeps the process.
+Other packages import `jobs.py` only; `server/process/worker_process.py` runs the process.
 """

@@ -1,8 +1,8 @@
-"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the process, with a socket that its node has made. Not for people to start.
+"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the worker process. Its node starts it, with an inherited socket.
 
-Knows: one socket, one job at a time, when to end. Refuses to know: the network, the state of the node, files that no job names.
-Invariants: it takes no more than BYTES of memory (a job that needs more fails, and the next one is done); it ends when its node
-does, by whatever death: between jobs its channel reads an end of file, in the middle of one the kernel ends it.
+Invariants: it uses at most BYTES of memory; a job that needs more fails, and the next one runs. It ends with its node
+in every case: between jobs its channel reads end of file, during a job the kernel kills it. Does not handle: the
+network, the node's state, files that no job names.
 """
 
 import ctypes
@@ -24,9 +24,7 @@ _DISK = OsDisk()
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     bytes_max = int(sys.argv[2])
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the node, which ends this process when it has ended itself
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this process last
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     take_priority(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
@@ -35,15 +33,15 @@ def main() -> None:
 
 
 def take_priority(wanted: str) -> None:
-    """Niceness; or `idle`: processor and disk when nobody else wants them, and whoever wakes up has the processor at once."""
+    """Set a niceness, or `idle`: processor and disk only while no other process needs them."""
     if wanted == IDLE:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel takes the class of its I/O from that
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel derives the I/O class from it
     else:
         os.nice(int(wanted))
 
 
 def serve(channel: socket.socket, bytes_max: int) -> None:
-    """Do one job after the other until the channel ends."""
+    """Run jobs one by one until the channel closes."""
     while head := _receive(channel, FRAME.size):
         message_bytes, payload_bytes = FRAME.unpack(head)
         assert message_bytes <= MESSAGE_BYTES_MAX
@@ -76,7 +74,7 @@ def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
 
 
 def _receive(channel: socket.socket, size: int) -> bytearray:
-    """So many bytes; fewer when the channel ends first."""
+    """Return `size` bytes, or fewer if the channel closes first."""
     data = bytearray(size)
     view, filled = memoryview(data), 0
     while filled < size:

@@ -1,4 +1,4 @@
-"""A worker without a process: jobs are done at once, where they are given. For who has no loop to keep free."""
+"""A worker without a process: runs each job immediately in the caller, which has no event loop to keep free."""
 
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.worker.job_functions import perform

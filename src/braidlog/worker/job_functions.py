@@ -1,6 +1,6 @@
-"""How each job is done: a function of its job, its payload and the files it names, without state or time.
+"""The functions of all jobs: each depends only on its job, its payload and the files that the job names.
 
-But for the keys that a compaction has learned: they are kept from one of its jobs to the next, and learned again if they are not.
+One exception is a cache: a compaction's keys are kept from one of its jobs to the next, and read again if lost.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ from braidlog.worker.segment_scrub import scrub
 
 
 def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
-    """Do it. `BrokerError` or `ProtocolError` says what is wrong with the payload."""
+    """Run a job. Raises `BrokerError` or `ProtocolError` for an invalid payload."""
     match job:
         case CheckRecords():
             return _check(job, payload)
@@ -68,7 +68,7 @@ def _clip(job: ClipRecords, batch: Buffer) -> Answer:
 
 
 _under_way: dict[bytes, KeyRewriting] = {}
-"""One at most: an idle worker holds nothing."""
+"""At most one entry: an idle worker holds no memory."""
 
 
 def _rewrite(job: RewriteSegments, payload: bytes, disk: Disk) -> Answer:

@@ -1,8 +1,7 @@
-"""The jobs a node gives to its worker process, and what comes back.
+"""Jobs of the worker process, their results, and the frames between it and the node.
 
-Knows: shapes, and how a job travels. Refuses to know: how a job is done (`job_functions.py`), who runs it.
-Invariant: a job says how much memory it may take; its payload is bytes beside it, which are never copied into a message. A job
-about a file names it, and changes nothing that is in use.
+`job_functions.py` runs the jobs. Invariants: a job states how much it may decompress. Its payload follows the message
+and is never copied into it. A job about a file names it, and changes no file in use.
 
     frame    u32 length of the message | u32 length of the payload | message (msgpack) | payload
 """
@@ -20,21 +19,21 @@ Buffer = bytes | bytearray | memoryview
 FRAME = Struct(">II")
 MESSAGE_BYTES_MAX = 64 * 1024
 LOW, IDLE = "10", "idle"
-"""Priorities of a worker: a niceness, or only what nobody else wants."""
+"""Priorities of a worker: a niceness, or the processor's idle time only."""
 
 
 class CheckRecords(msgspec.Struct, frozen=True, tag=True):
-    """Is every record of this batch sound? The payload is the batch, whole and with a CRC that holds."""
+    """Check every record of a batch. The payload is the complete batch, with a valid CRC."""
 
     decompressed_bytes_max: int
     keyed: bool = False
     """Whether every record must have a key: the topic is compacted."""
     heads: bool = False
-    """Whether what the values begin with is asked for; the answer's bytes are its `Heads`."""
+    """Whether to return the first bytes of the values; the answer's payload is then `Heads`."""
 
 
 class ClipRecords(msgspec.Struct, frozen=True, tag=True):
-    """Some records of this batch, as an uncompressed batch: those from an offset and a time on, one at least if there is any."""
+    """Return records from an offset and a time on, at least one if any exists, as an uncompressed batch."""
 
     start_offset: int
     records_max: int
@@ -44,21 +43,21 @@ class ClipRecords(msgspec.Struct, frozen=True, tag=True):
 
 
 class ScrubSegment(msgspec.Struct, frozen=True, tag=True):
-    """Is what the disk has of a closed segment whole? From a place on, about `bytes_max` bytes. Answers with `Scrubbed`."""
+    """Verify about `bytes_max` bytes of a closed segment on the disk, from a position on. Returns `Scrubbed`."""
 
     path: str
     base_offset: int
     generation: int
-    """Of the file that `position` and `offset` are about; another one is read from its beginning."""
+    """Generation of the file to which `position` and `offset` apply; another generation is read from its start."""
     position: int
     offset: int
     bytes_max: int
     epochs: list[tuple[int, int]]
-    """Which epoch wrote from which offset on; none: epochs are not checked."""
+    """Epochs and their start offsets; empty: epochs are not checked."""
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
-    """Where a `ScrubSegment` has come to; at the end of the file if that is so."""
+    """The progress of a `ScrubSegment`."""
 
     generation: int
     position: int
@@ -66,41 +65,40 @@ class Scrubbed(msgspec.Struct, frozen=True):
     bytes_read: int
     is_end: bool
     damaged: list[int] = []
-    """Offsets at which there is no whole batch."""
+    """Offsets without a valid batch."""
     fault: str = ""
-    """Why the rest could not be read; empty also for a file that is gone, as segments do."""
+    """Why the rest could not be read; empty for a deleted file: segments are deleted in normal operation."""
 
 
 class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
-    """Write the next segment of a compaction beside its place. The payload is its `Plan`
-    (`storage/compaction/compaction_merge.py`), the answer
-    a `Rewritten`."""
+    """Write the next segment of a compaction next to the segments it replaces. The payload is a `Plan`
+    (`storage/compaction/compaction_merge.py`), the answer a `Rewritten`."""
 
     first: int
-    """Which of the plan's segments is the first to be replaced."""
+    """Index of the first of the plan's segments to be replaced."""
 
 
 class TurnSegments(msgspec.Struct, frozen=True, tag=True):
-    """Make closed segments rows of their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a `Turned`."""
+    """Export closed segments to their topic's table. Payload: a `Plan` (`tables/plan.py`); answer: a `Turned`."""
 
 
 class CompareSchemas(msgspec.Struct, frozen=True, tag=True):
-    """Read a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`, the answer is what
-    `Task.answer` returns."""
+    """Parse a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`; the
+    answer is the result of `Task.answer`."""
 
 
 Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments | CompareSchemas
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """It went well. What a job gives beside bytes is a number."""
+    """The job succeeded: its result is a number, and the payload after this message."""
 
     number: int = 0
-    """CheckRecords: what the records take when decompressed. ClipRecords: the offset after those given."""
+    """CheckRecords: the decompressed size. ClipRecords: the offset after the last returned record."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """It did not. Without a reason, the bytes were wrong, or the disk failed."""
+    """The job failed. Without a reason, the payload was invalid or the disk failed."""
 
     reason: str | None
     text: str
@@ -113,9 +111,9 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer:
-    """What a job gave: a number as `Done` has it, and bytes, which count in the node's memory until whoever asked leaves it.
+    """A job's result: a number (see `Done`), and bytes that count in the node's memory until the caller releases them.
 
-    Leave it with `with`. One that nobody took, because who asked was gone, is left when it is dropped.
+    Release it with `with`. An answer whose caller was cancelled is released when it is garbage collected.
     """
 
     __slots__ = ("_leave", "number", "payload")
@@ -139,12 +137,12 @@ class Answer:
 
 
 class Worker(Protocol):
-    """Where jobs are done."""
+    """Runs jobs."""
 
     def do(self, job: Job, payload: Buffer) -> Awaitable[Answer]:
-        """The answer, or what `perform` raises. `BrokerError` with `TIMED_OUT` when it cannot be done now.
+        """Return the answer. Raises the errors of `perform`, and `BrokerError` TIMED_OUT if the job cannot run now.
 
-        Who asks for bytes leaves the answer when they are used up: no job is begun while too many are in use.
+        The caller must release the answer: no job starts while too many bytes are in use.
         """
         ...
 
@@ -156,6 +154,6 @@ read_outcome = msgspec.msgpack.Decoder(Done | Failed).decode
 
 
 def frame(message: Job | Done | Failed, payload: Buffer) -> bytes:
-    """What goes before the payload."""
+    """Return the bytes before the payload."""
     encoded = _encode(message)
     return FRAME.pack(len(encoded), len(payload)) + encoded

@@ -1,7 +1,6 @@
-"""Read a closed segment as the disk has it, and check every batch.
+"""Reads a closed segment from the disk and verifies every batch.
 
-Knows: one file. Refuses to know: what is done about damage; the node looks again before it believes any.
-Invariant: what is read comes from the disk and not from the page cache, and does not stay there.
+Invariant: reads bypass cached pages, and leave none behind. The node verifies any damage again before it acts on it.
 """
 
 from braidlog.model.errors import StorageFault
@@ -12,14 +11,14 @@ from braidlog.storage.state.partition_state import EpochHistory
 from braidlog.worker.jobs import Scrubbed, ScrubSegment
 
 DAMAGES_MAX = 100
-"""Of one job; the next one goes on behind the last."""
+"""Maximum damages per job; the next job continues after the last one."""
 
 
 def scrub(job: ScrubSegment, disk: Disk) -> Scrubbed:
     try:
         file = disk.open(job.path, writable=False)
     except StorageFault as fault:
-        # Retention and compaction take segments away: that is for them to tell.
+        # Retention and compaction delete segments: a missing file is no fault.
         return _ended(job, str(fault) if disk.exists(job.path) else "")
     try:
         return _walk(job, file)

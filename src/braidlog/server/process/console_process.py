@@ -6,8 +6,8 @@ so it is known at the start and survives a restart of the child. Does not handle
 
     node                                      console (python -m braidlog.console)
       listening sockets ──── inherited ────▶    HTTP: the admin port, and that of the schema registry
-      socketpair        ◀── questions ─────▶    snapshots, watched connections
-      private doors     ◀── Kafka, Mayfly ──    an ordinary client, with a token made at the start
+      socketpair        ◀── requests ──────▶    snapshots, watched connections
+      private listeners ◀── Kafka, Mayfly ──    an ordinary client, with a token created at the start
        │ one for each node of the cluster: requests for other nodes are relayed over the nodes' port
 """
 

@@ -108,7 +108,7 @@ class _Child:
         return answer
 
     async def end(self) -> int:
-        """Kill the child: it holds no state of its own."""
+        """Kill the child: it holds no state that the node lacks."""
         self._writer.close()
         self.kill()
         return await self.process.wait()
