@@ -177,7 +177,7 @@ def test_a_program_that_forgets_to_close_is_flushed_and_told(braid_server_shared
         [sys.executable, "-c", PROGRAM, url, topic], capture_output=True, text=True, timeout=SECONDS_MAX, check=True
     )
     assert "RuntimeWarning" in done.stderr
-    assert "10 records were still on their way; they were flushed now" in done.stderr
+    assert "10 records were still in flight; they were flushed now" in done.stderr
     assert "was destroyed" not in done.stderr
     with braidlog.connect(url) as client:
         assert client.admin.describe_topic(topic).partitions[0].latest == 10

@@ -39,7 +39,7 @@ def test_a_url_says_who_and_where() -> None:
         ("rustlog://h:port", "not host"),
         ("rustlog://", "not host"),
         ("rustlog://h:99999", "not host"),
-        ("rustlog://h:1/topic", "topics are named in calls"),
+        ("rustlog://h:1/topic", "name topics in calls"),
         ("rustlog://h:1?format=xml", "format=json or format=binary"),
         ("rustlog://h:1?speed=9", "format=json or format=binary"),
         ("mlog://h:1?format=json", "takes no options"),

@@ -481,7 +481,7 @@ def test_the_rest_works_and_says_so_while_a_node_is_dead(browser: Browser, clust
 
 
 def sees_no_leader(browser: Browser, node: ServerProcess) -> None:
-    sentence = f"{LONELY}/0: no node leads this partition now (LEADER_NOT_AVAILABLE)"
+    sentence = f"{LONELY}/0: this partition has no leader now (LEADER_NOT_AVAILABLE)"
     with looking(browser, node, f"/topics/{LONELY}", forgiven="503") as page:
         expect(page.locator("#live tbody")).to_contain_text("no leader: replicas are on node 3")
         expect(page.locator("#records .fault")).to_have_text(sentence)

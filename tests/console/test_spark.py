@@ -161,4 +161,4 @@ def test_it_says_so_once_and_goes_on_if_nobody_is_there(tmp_path: Path, caplog: 
     port(report())
     port(report())
     port.close()
-    assert caplog.text.count("progress is not reported") == 1
+    assert caplog.text.count("cannot report progress") == 1

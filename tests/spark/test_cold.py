@@ -154,9 +154,9 @@ def test_while_the_log_is_compacted_and_deleted(
 def test_what_is_no_table_or_cannot_be_chosen_there(spark: SparkSession, node: Node) -> None:
     node.client.admin.create_topic("plain")
     plain = topic(spark, "plain", node.servers)
-    with pytest.raises(OptionError, match="the topic is none; set its braidlog"):
+    with pytest.raises(OptionError, match="the topic has no table; set its braidlog"):
         plain.with_table().frame()
-    with pytest.raises(OptionError, match="not with the topic's table"):
+    with pytest.raises(OptionError, match="it cannot be used with the topic's table"):
         plain.where(time=(BEGIN_MS, None)).with_table().frame()
-    with pytest.raises(OptionError, match="there are key, value"):
+    with pytest.raises(OptionError, match="the columns are key, value"):
         plain.columns("ofset").with_table().frame()

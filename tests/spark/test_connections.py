@@ -48,7 +48,7 @@ def test_a_host_that_there_is_not_and_no_token_in_the_error(reaching: Callable[[
 def test_tls_to_a_port_without_it_and_another_dialects_port(
     reaching: Callable[[str], None], braid_server: ServerProcess
 ) -> None:
-    with pytest.raises(UnreachedError, match="does the port speak TLS"):
+    with pytest.raises(UnreachedError, match="does the port use TLS"):
         reaching(f"kafka+tls://127.0.0.1:{braid_server.ports['kafka']}")
     with pytest.raises(UnreachedError, match="did not answer the greeting"):
         reaching(f"kafka://127.0.0.1:{braid_server.ports['flux']}")

@@ -84,7 +84,7 @@ def test_what_differs_is_named_by_its_line() -> None:
         (17, "trigger(continuous)", "refused"),
     ]
     (refused,) = [each for each in check(JOB) if each.what == "kafka.auto.offset.reset"]
-    assert "where to start is said by startingOffsets" in refused.says
+    assert "use startingOffsets" in refused.says
 
 
 def verdicts(text: str) -> dict[str, str]:

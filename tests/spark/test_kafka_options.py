@@ -45,21 +45,21 @@ def test_both_directions_take_them_and_say_what_changes_nothing(caplog: pytest.L
     assert query.servers == settings.servers == "kafka://a%20b:s%40%22cret@n1:9092,n2:9093"
     assert settings.compression == "lz4"
     assert [record.getMessage() for record in caplog.records] == [
-        "option kafkaConsumer.pollTimeoutMs tunes Kafka's Java client and changes nothing here"
+        "option kafkaConsumer.pollTimeoutMs tunes Kafka's Java client and has no effect here"
     ]
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config: it is set with"),
-        ({"kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config: it is set with"),
-        ({"kafka.security.protocol": "TLS"}, "it takes PLAINTEXT, SSL"),
-        ({"kafka.ssl.truststore.location": "/x.jks", "kafka.security.protocol": "SSL"}, "files are PEM: set"),
-        ({"kafka.ssl.truststore.type": "PEM"}, "SSL or SASL_SSL, and only then"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "kafka.sasl.jaas.config: it must be set if"),
+        ({"kafka.sasl.jaas.config": JAAS}, "kafka.sasl.jaas.config: it must be set if"),
+        ({"kafka.security.protocol": "TLS"}, "it must be one of PLAINTEXT, SSL"),
+        ({"kafka.ssl.truststore.location": "/x.jks", "kafka.security.protocol": "SSL"}, "files must be PEM: set"),
+        ({"kafka.ssl.truststore.type": "PEM"}, "it requires kafka.security.protocol = SSL or SASL_SSL"),
         (
             {"kafka.security.protocol": "SSL", "kafka.ssl.endpoint.identification.algorithm": ""},
-            "a server's name is always checked",
+            "the server's name is always verified",
         ),
         (
             {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.jaas.config": "Krb5LoginModule required"},
@@ -75,5 +75,5 @@ def test_what_cannot_be_meant_is_refused_without_the_secret(given: dict[str, str
 
 
 def test_a_url_says_it_by_itself() -> None:
-    with pytest.raises(OptionError, match="a URL says it by itself"):
+    with pytest.raises(OptionError, match="a URL already contains it"):
         understood({"servers": "kafka+tls://n:1", "kafka.security.protocol": "SSL"})

@@ -113,7 +113,7 @@ def test_names_have_no_case_and_aliases_are_names_too() -> None:
 def test_an_error_names_the_option_the_value_and_what_is_taken() -> None:
     error = refusal({"maxrows": "many"})
     assert (error.option, error.given) == ("maxRows", "many")
-    assert str(error) == "option maxRows = 'many': it takes a whole number from 1 on"
+    assert str(error) == "option maxRows = 'many': it must be a whole number of at least 1"
 
 
 def test_a_long_value_is_shown_in_part() -> None:
@@ -127,7 +127,7 @@ def test_an_error_keeps_a_password_to_itself() -> None:
 
 
 def test_what_is_required_is_asked_for() -> None:
-    with pytest.raises(OptionError, match="option servers: it must be set: host:port of the Kafka door"):
+    with pytest.raises(OptionError, match="option servers: it must be set: host:port of the Kafka listener"):
         OPTIONS.read({})
 
 
@@ -138,10 +138,10 @@ def test_what_is_required_is_asked_for() -> None:
         ("MAXROWZ", "did you mean maxRows?"),
         ("subscrbe", "did you mean subscribe?"),
         ("bootstrap.servers", "did you mean kafka.bootstrap.servers?"),
-        ("qqqq", "there are servers, maxRows, onLoss, subscribe, assign"),
-        ("kafka.linger.ms", "of kafka.* braidlog-test takes kafka.bootstrap.servers"),
-        ("kafka.auto.offset.reset", "where to start is said by startingOffsets"),
-        ("kafka.sasl.jaas.config", "credentials are said by the URL"),
+        ("qqqq", "the options are servers, maxRows, onLoss, subscribe, assign"),
+        ("kafka.linger.ms", "braidlog-test supports of kafka.*: kafka.bootstrap.servers"),
+        ("kafka.auto.offset.reset", "use startingOffsets"),
+        ("kafka.sasl.jaas.config", "put credentials into the URL"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest(name: str, said: str) -> None:
@@ -155,7 +155,7 @@ def test_what_spark_adds_is_no_mistake() -> None:
 
 
 def test_the_same_option_twice_is_refused_unless_it_says_the_same() -> None:
-    assert "given twice" in str(refusal({"kafka.bootstrap.servers": "other:1"}))
+    assert "it is also set as" in str(refusal({"kafka.bootstrap.servers": "other:1"}))
     assert OPTIONS.read({**HERE, "kafka.bootstrap.servers": "localhost:9092"})["servers"] == "kafka://localhost:9092"
 
 
@@ -165,9 +165,9 @@ def test_one_of_several() -> None:
     assert one.at_most_one("assign") is None
     both = OPTIONS.read({**HERE, "subscribe": "a", "assign": "{}"})
     for given in (both, OPTIONS.read(HERE)):
-        with pytest.raises(OptionError, match="of subscribe, assign exactly one is set"):
+        with pytest.raises(OptionError, match="exactly one of subscribe, assign must be set"):
             given.exactly_one("subscribe", "assign")
-    with pytest.raises(OptionError, match="option assign: it is not set together with subscribe"):
+    with pytest.raises(OptionError, match="option assign: it cannot be set together with subscribe"):
         both.at_most_one("subscribe", "assign")
 
 

@@ -49,7 +49,7 @@ def test_executors_read_arrow_as_the_driver_does_unless_told() -> None:
 
 def test_no_java_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissingError, match="Spark needs Java 17, and there is none"):
+    with pytest.raises(JavaMissingError, match="Spark needs Java 17, but neither"):
         require_java()
 
 

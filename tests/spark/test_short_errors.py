@@ -61,7 +61,7 @@ def test_reading_and_writing_a_topic_that_is_not_there(spark: SparkSession, url:
     lines = told(lambda: writer.mode("append").save())
     (said,) = [line for line in lines if "no topic 'nope'" in line]
     assert (
-        "RefusedError: no topic 'nope': make it with `braid topic create nope`, or set the option createTopic" in said
+        "RefusedError: no topic 'nope': create it with `braid topic create nope`, or set the option createTopic" in said
     )
     assert lines.index(said) < LINES_MAX, lines
 
@@ -111,7 +111,7 @@ def test_types_that_a_table_cannot_hold_are_refused_by_name(
     rows = spark.sql(f"SELECT 1 AS id, {column} AS odd")
     writer = rows.write.format("braidlog-lake").options(path=str(tmp_path / "t"), table="delta").mode("append")
     lines = told(writer.save)
-    assert f"tables written here do not hold {kind}; cast it, as in to_json(odd)" in lines[-1]
+    assert f"tables written here do not support {kind}; cast it, as in to_json(odd)" in lines[-1]
     assert "column `odd` is " in lines[-1]
     assert len(lines) <= LINES_MAX, lines
     assert not (tmp_path / "t").exists()

@@ -66,7 +66,7 @@ def test_a_part_of_a_topic(spark: SparkSession, node: Node) -> None:
     assert flights.where(offset=(ROWS * 2, None)).count() == 0
     with pytest.raises(OptionError, match="no partition is left"):
         flights.where(partition=0).where(partition=1).frame()
-    with pytest.raises(OptionError, match="columns = 'ofset': there are key, value"):
+    with pytest.raises(OptionError, match="columns = 'ofset': the columns are key, value"):
         flights.columns("ofset").frame()
 
 
@@ -192,7 +192,7 @@ def test_a_schema_is_told_from_values_and_read_with(spark: SparkSession, node: N
         "Pos": {"Tags": [{"k v": "x"}], "lat": 1.5, "none": None},
         "void": None,
     }
-    with pytest.raises(OptionError, match="values are no JSON objects"):
+    with pytest.raises(OptionError, match="values are not JSON objects"):
         infer_schema(spark.sql("SELECT '3' AS value"))
 
 
@@ -239,5 +239,5 @@ def test_keys_of_several_columns_are_told_apart_and_null_is_none(spark: SparkSes
     assert len(found) == 3, "the batch was written once"
     with pytest.raises(PySparkException, match="key x is null in a row"):
         upsert.kv(key="x", servers=node.store)(spark.sql("SELECT CAST(NULL AS STRING) AS x, 1 AS n"), 0)
-    with pytest.raises(OptionError, match="name it, anew for each checkpoint"):
+    with pytest.raises(OptionError, match="set a name, and a new one for each checkpoint"):
         upsert.topic("pairs", key="x", servers=node.servers)(rows, 1)

@@ -90,7 +90,7 @@ def test_a_store_that_fails_at_whatever_request(topic: Topic, store: ObjectStore
         at += 5
     assert len(told) > 1
     assert {error.reason for error in told} == {Reason.UNAVAILABLE}
-    assert all("the table of topic 'orders' is not written" in str(error) for error in told)
+    assert all("cannot write the table of topic 'orders'" in str(error) for error in told)
 
 
 def test_a_store_that_never_answers(topic: Topic, store: ObjectStore, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_store_that_never_answers(topic: Topic, store: ObjectStore, tmp_path: 
     plan = in_store(plan_of(topic, tmp_path), store, tmp_path)
     impatient = {**plan.place.catalog, "s3.request-timeout": "1", "s3.connect-timeout": "1"}
     store.fail_from(0, SILENT, about=".parquet")
-    with pytest.raises(BrokerError, match=r"the table of topic 'orders' is not written: .*imeout"):
+    with pytest.raises(BrokerError, match=r"cannot write the table of topic 'orders': .*imeout"):
         turn(msgspec.structs.replace(plan, place=msgspec.structs.replace(plan.place, catalog=impatient)))
     assert store.failed
     store.mend()

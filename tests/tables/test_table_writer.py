@@ -144,7 +144,7 @@ def test_a_catalog_that_always_refuses(topic: Topic, tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patched:
         patched.setattr(catalog, "commit", refuse)
-        with pytest.raises(BrokerError, match=r"'or\.ders' is not written: CommitFailed") as refused:
+        with pytest.raises(BrokerError, match=r"cannot write the table of topic 'or\.ders': CommitFailed") as refused:
             turn(plan)
     assert refused.value.reason is Reason.UNAVAILABLE
     turn(plan)
@@ -161,7 +161,9 @@ def test_whatever_a_catalog_ends_in_is_told_with_the_topic(
         raise error
 
     monkeypatch.setattr(catalog, "open_catalog", refuse)
-    with pytest.raises(BrokerError, match=rf"'or\.ders' is not written: {type(error).__name__}: .*odd"):
+    with pytest.raises(
+        BrokerError, match=rf"cannot write the table of topic 'or\.ders': {type(error).__name__}: .*odd"
+    ):
         turn(plan_of(topic, tmp_path / "w"))
 
 
@@ -199,7 +201,7 @@ def test_a_table_of_somebody_else_is_left_alone(topic: Topic, tmp_path: Path) ->
     turn(plan)
     with table_of(plan).transaction() as transaction:
         transaction.remove_properties(catalog.TOPIC_ID)
-    with pytest.raises(BrokerError, match="that is not of a topic"):
+    with pytest.raises(BrokerError, match="that belongs to no topic"):
         turn(plan)
 
 

@@ -1,4 +1,5 @@
-"""Front ends in no dialect: topics and their settings, placement, users, rules, authorisation, quotas, keys and values.
+"""Protocol-independent services: topics, settings, placement, users, access rules, authorization, quotas, keys and
+values.
 
-Knows: what may be asked for, and by whom. Refuses to know: any wire, any socket, any event loop (waiting is a port).
+Does not handle: wire protocols, sockets, the event loop (waiting goes through the `Runtime` port).
 """

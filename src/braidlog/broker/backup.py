@@ -1,9 +1,9 @@
-"""A back-up begins with a cut: the data folder of a node at one moment, kept until it is copied.
+"""Creates the consistent snapshot of a node's data folder that a backup copies.
 
-Knows: when a cut can be taken, and that it is taken in one turn of the loop. Refuses to know: which files it is made of
-(`storage/folder/folder_snapshot.py`), where they are copied to: that is done by another process (`tools/backup/`).
-Invariant: there is at most one cut; the next one takes its place, and so does the next start. What it keeps costs no room until
-retention or compaction would have freed it.
+The snapshot is taken in one turn of the event loop, so that no append falls between its files. Another process
+copies it (`tools/backup/`); `storage/folder/folder_snapshot.py` decides which files it contains.
+Invariant: at most one snapshot exists; the next snapshot and the next start replace it. Its files use additional
+disk space only after retention or compaction has deleted the originals.
 """
 
 import logging
@@ -24,7 +24,7 @@ _CUT = "the cut"
 
 
 class Snapshots:
-    """The use case."""
+    """Creates and deletes the snapshot that a backup copies."""
 
     def __init__(self, folder: DataFolder, keyvalue: KeyValue, metadata: Metadata, runtime: Runtime) -> None:
         self._folder = folder
@@ -35,7 +35,7 @@ class Snapshots:
         drop_snapshot(folder.disk, folder.path)
 
     async def create(self) -> str:
-        """The folder of a new cut, in the data folder. Whoever copies it says `drop` then."""
+        """Create a snapshot in the data folder and return its folder. The caller calls `drop` after copying it."""
         if not self._metadata.is_alone:
             raise BrokerError(
                 Reason.INVALID_SETTING,
@@ -52,11 +52,11 @@ class Snapshots:
                 await self._runtime.blocking(lambda: cutting.prepare(now_ms))
                 files = self._cut(cutting)
                 return await self._runtime.blocking(lambda: write_listing(disk, path, files))
-            except StorageFault as fault:  # of the cut: nothing that is in use has changed
+            except StorageFault as fault:  # of the snapshot: no file in use has changed
                 raise BrokerError(Reason.UNAVAILABLE, f"no cut can be taken: {fault}") from fault
 
     def _cut(self, cutting: Cutting) -> list[CutFile]:
-        """In one turn of the loop: nothing is appended meanwhile."""
+        """Take the snapshot in one turn of the event loop, so that no append runs during it."""
         began = self._runtime.monotonic()
         store = self._keyvalue.store
         cutting.take_topics()
@@ -67,6 +67,6 @@ class Snapshots:
         return cutting.files
 
     async def drop(self) -> None:
-        """It was copied, or nobody wants it."""
+        """Delete the snapshot: it was copied, or it is no longer needed."""
         async with self._turns.acquire(_CUT):
             await self._runtime.blocking(lambda: drop_snapshot(self._folder.disk, self._folder.path))

@@ -1,8 +1,8 @@
-"""The brokers that clients are shown: nodes of this cluster, and those that an administrator made known.
+"""The brokers that clients see: nodes of this cluster, and brokers that an administrator registered.
 
-Knows: numbers, addresses, epochs. Refuses to know: how a broker is reached, which partitions it has, how a node is drained.
-Invariants: a broker that was acknowledged as registered is known after a crash; an epoch never goes back; this node is always one
-of them. Who is fenced, like who was heard of, is known since this node started.
+Does not handle: connections to brokers, their partitions, draining.
+Invariants: an acknowledged registration survives a crash; an epoch never decreases; this node is always in the
+list. Fences and heartbeats are kept in memory since this node started.
 """
 
 from braidlog.cluster.membership import Member
@@ -15,7 +15,7 @@ from braidlog.model.runtime.runtime import Runtime
 
 
 class Brokers:
-    """The use case."""
+    """Registers, fences and lists brokers."""
 
     def __init__(self, metadata: Metadata, runtime: Runtime, node: str) -> None:
         self._metadata = metadata
@@ -24,11 +24,11 @@ class Brokers:
         self._started_ms = runtime.now_ms()
         self._fenced: set[int] = set()
         self._silent: set[int] = set()
-        """Fenced for that alone: their next word ends it."""
+        """Fenced only for missing heartbeats: their next heartbeat unfences them."""
         self.own_number = own_number(node)
 
     async def register(self, number: int, host: str, port: int, epoch: int | None = None) -> None:
-        """Make a broker known, or its new address; durable when this returns. Without an epoch the known one stays."""
+        """Register a broker or its new address; durable on return. Without an epoch, the known epoch is kept."""
 
         def decide(image: Image) -> list[Event]:
             known = image.nodes.get(str(number))
@@ -39,7 +39,7 @@ class Brokers:
         self._note_sign_of_life(number)
 
     def heartbeat(self, number: int) -> None:
-        """A broker says that it lives."""
+        """Record a heartbeat of a broker."""
         self.require(number)
         self._note_sign_of_life(number)
 
@@ -48,7 +48,7 @@ class Brokers:
         self._silent.discard(number)
 
     def fence(self, number: int) -> None:
-        """Another broker is to lead nothing any more."""
+        """Fence another broker, so that it leads no partition."""
         self.require(number)
         if number == self.own_number:
             raise BrokerError(
@@ -63,7 +63,8 @@ class Brokers:
         self._silent.discard(number)
 
     def fence_silent(self, timeout_ms: int) -> int:
-        """Fence brokers without a heartbeat for so long; return how many. Nodes of a cluster watch each other."""
+        """Fence brokers without a heartbeat for `timeout_ms`; return their count. Nodes of a cluster monitor each
+        other."""
         since = self._runtime.now_ms() - timeout_ms
         others = {*self.numbers()} - {self.own_number, *self._nodes}
         late = {number for number in others if self._seen_ms.get(number, self._started_ms) < since}
@@ -73,18 +74,19 @@ class Brokers:
 
     @property
     def fenced(self) -> list[int]:
-        """Brokers that are to lead nothing: fenced here, or nodes that are fenced or draining."""
+        """Brokers that may not lead: fenced by an administrator or for silence, or nodes that are fenced or
+        draining."""
         nodes = self._nodes
         leaving = {number for number, each in nodes.items() if each.is_fenced or each.is_draining}
         return sorted(((self._fenced | self._silent) - nodes.keys()) | leaving)
 
     def is_node(self, number: int) -> bool:
-        """Whether a broker is a node of this cluster: then the metadata says whether it may lead."""
+        """Return whether a broker is a node of this cluster. If so, the metadata decides whether it may lead."""
         return number in self._nodes
 
     @property
     def is_only_one(self) -> bool:
-        """Whether no broker but this node may lead."""
+        """Return whether this node is the only broker that may lead."""
         return not {*self.numbers()} - {self.own_number, *self.fenced}
 
     def require(self, number: int) -> None:
@@ -99,5 +101,5 @@ class Brokers:
         return {int(number): member for number, member in self._metadata.image.cluster.members.items()}
 
     def seen_ms(self, number: int) -> int | None:
-        """When a broker was last heard of since this node started; None if it was not."""
+        """Return the time of the last heartbeat since this node started; None if there was none."""
         return self._seen_ms.get(number)

@@ -1,7 +1,7 @@
-"""The cluster as one node sees it: nodes, who leads what, what is below strength, what happened.
+"""The cluster report of one node: nodes, leaders, under-replicated partitions, recent events.
 
-Knows: how it follows from the metadata and from the replicas here. Refuses to know: how it looks.
-Partitions are counted where they are led, so that the figures of all nodes can be added; what nobody leads every node tells.
+It is computed from the metadata and from this node's replicas. Each partition is counted by its leader, so that
+the counts of all nodes can be added. Every node reports the partitions without a leader.
 """
 
 from collections import Counter
@@ -28,7 +28,7 @@ EVENTS_TOLD: Final = 200
 
 
 class _Counts:
-    """What is counted on one walk over all partitions."""
+    """Counts of one pass over all partitions."""
 
     def __init__(self, own: int) -> None:
         self.own = own
@@ -59,7 +59,7 @@ class _Counts:
             self.of_own["below_min"] += len(each.in_sync) < min_in_sync
         if not each.is_whole:
             self.weak_count += 1
-            # Slots of keys have a count of their own.
+            # Slots of keys have a separate count.
             rows = self.without_leader if each.leader is None else self.weak
             if topic not in (LOG_TOPIC, FEED_TOPIC) and len(rows) < r.WEAK_MAX:
                 rows.append(
@@ -120,7 +120,8 @@ def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) ->
 
 
 async def _behind(hosting: PartitionRegistry) -> Counter[str]:
-    """How many records each follower lacks, of the partitions led here; of one that has not asked yet nothing is known."""
+    """Return the records that each follower lacks, for partitions led here. A follower that has not fetched yet is
+    left out."""
     found: Counter[str] = Counter()
     pace = YieldCounter()
     for hosted in list(hosting.opened()):
@@ -132,7 +133,7 @@ async def _behind(hosting: PartitionRegistry) -> Counter[str]:
 
 
 def events(history: History, topic: str = "", partition: int = -1) -> list[r.EventReport]:
-    """The latest, newest first: all, or those that are about one partition and the nodes that have held it."""
+    """Return the latest events, newest first: all, or those of one partition and of the nodes that have held it."""
     if not topic:
         return [_event(each) for each in reversed(history.last(EVENTS_TOLD))]
     story = reversed(history.partition_history(topic, partition))
@@ -147,9 +148,9 @@ def _event(each: HistoryEvent) -> r.EventReport:
 
 
 Describe = Callable[[bool], Awaitable[NodeDescription]]
-"""describe(in full) → what the node says."""
+"""describe(in full) → this node's description."""
 
 
 async def no_description(_: bool) -> NodeDescription:  # noqa: FBT001 - a port's signature
-    """Raise UNAVAILABLE: a node in another's program has none."""
+    """Raise UNAVAILABLE: a node embedded in another program has no description."""
     raise BrokerError(Reason.UNAVAILABLE, "this node was not started by `braid serve` and does not describe itself")

@@ -1,9 +1,9 @@
-"""What this node cannot serve is asked of the node that can, for clients that cannot ask it themselves.
+"""Forwards requests that this node cannot serve to the node that can, for clients that cannot connect to it
+themselves.
 
-Knows: which node that is, as the metadata has it; how long a request is held while nobody serves it. Refuses to know: what is
-asked (it is bytes), connections.
-Invariants: a request is handed on once, by the node that its client reached, and never by the next; one that may have changed
-something is not asked again unless it is known that nothing was done.
+Does not handle: the content of requests (bytes), connections.
+Invariants: only the node that the client reached forwards a request, and only once. A request that may have
+changed something is retried only if it is known that nothing was done.
 """
 
 from collections import Counter
@@ -28,12 +28,12 @@ from braidlog.model.runtime.runtime import Runtime
 T = TypeVar("T")
 
 HOLD_SECONDS: Final = 2.0
-"""How long a request waits for a node that serves it: most fail-overs are over by then."""
+"""How long a request waits for a node that serves it: most fail-overs finish within this time."""
 LOOK_SECONDS: Final = 0.02
-"""Before it is tried again; twice as long each time, up to the next."""
+"""First pause between attempts; it doubles up to LOOK_SECONDS_MAX."""
 LOOK_SECONDS_MAX: Final = 0.2
 ANSWER_SECONDS_MAX: Final = 10.0
-"""Beside what a request says itself that it may wait."""
+"""Added to the waiting time that the request itself allows."""
 
 
 _ASK_AGAIN: Final = frozenset(
@@ -46,7 +46,7 @@ _ASK_AGAIN: Final = frozenset(
         Reason.UNAVAILABLE,
     }
 )
-"""Why a node refuses what it may serve a moment later, or another does."""
+"""Retriable reasons: the node, or another one, may serve the request soon."""
 _ABSENT: Final = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
@@ -54,21 +54,21 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class Call(NamedTuple):
-    """What another node is asked."""
+    """A request to another node."""
 
     name: str
     principal: str
     body: bytes
     wait_seconds: float = 0.0
-    """How long the answer may take by what is asked."""
+    """Waiting time that the request itself allows."""
     changes: bool = True
-    """Whether it may change something: then it is not sent again after silence."""
+    """Whether it may change something: if so, it is not retried after a timeout."""
     topic: str | None = None
-    """The topic that it names, if it names one."""
+    """The topic named in the request, if any."""
 
 
 def read_asked(body: bytes, kind: type[T]) -> T:
-    """What another node asks of this one, in the body of a call."""
+    """Decode the body of another node's call; raise INVALID_RECORD if it does not fit."""
     try:
         return msgspec.msgpack.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -76,34 +76,35 @@ def read_asked(body: bytes, kind: type[T]) -> T:
 
 
 class Calls(Protocol):
-    """The way to the other nodes."""
+    """The port that sends calls to other nodes."""
 
     def call(self, node: int, call: Call, seconds: float) -> Awaitable[bytes]:
-        """What that node answers. `NothingDoneError`: it was not reached, or refused; `BrokerError` TIMED_OUT: nobody knows."""
+        """Return the node's answer. Raise `NothingDoneError` if it was not reached or refused; `BrokerError`
+        TIMED_OUT if the outcome is unknown."""
         ...
 
 
 class Forwarding:
-    """Of one node to the others."""
+    """Forwards calls to other nodes, and holds the handlers of their calls."""
 
     def __init__(
         self, routing: Routing, runtime: Runtime, calls: Calls | None = None, spawn: Spawn | None = None
     ) -> None:
-        """`calls` and `spawn` are None on a node that is alone."""
+        """`calls` and `spawn` are None on a node without a cluster."""
         self._routing = routing
         self._runtime = runtime
         self.calls = calls
         self.ways: dict[str, Calls] = {}
-        """Of what travels by another way: what is called → how."""
+        """Transports other than `calls`: name of the call → transport."""
         self.spawn = spawn
         self.counts: Counter[tuple[str, int]] = Counter()
-        """Requests that were handed on, by what was called and the node."""
+        """Forwarded requests, by name of the call and node."""
         self.names: set[str] = set()
-        """What else may be called: dialects, consoles."""
+        """Further names of calls, for the report: wire protocols, consoles."""
         self.answers: dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] = {}
-        """What other nodes may ask of this node's services: answer(what is asked)."""
+        """Handlers of calls from other nodes: answer(body)."""
         self.client_answers: dict[str, Callable[[bytes, str], Coroutine[Any, Any, bytes]]] = {}
-        """What they may ask for a client: answer(what is asked, the principal it is counted for)."""
+        """Handlers of calls made for a client: answer(body, principal whose quota it uses)."""
 
     async def at_owner(
         self,
@@ -116,7 +117,8 @@ class Forwarding:
         principal: str = NODE,
         changes: bool = False,
     ) -> T:
-        """The result of `here`, on this node or on the one that serves it; that one reads what is `asked` by `read_asked`."""
+        """Return the result of `here`, run on this node or on the one that serves it. That node decodes `asked` with
+        `read_asked`."""
         try:
             return await here()
         except elsewhere as error:
@@ -129,8 +131,8 @@ class Forwarding:
         return found
 
     async def forward(self, call: Call, refusal: ElsewhereError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
-        """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
-        node is this one by now."""
+        """Return the answer of the node that serves a request refused here with `refusal`: its bytes, or the result
+        of `serve_here` if this node serves it by now."""
         until = self._runtime.monotonic() + HOLD_SECONDS
         pause = LOOK_SECONDS
         while True:
@@ -155,14 +157,15 @@ class Forwarding:
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     def _is_absent(self, call: Call, refusal: ElsewhereError, error: BrokerError, *, is_late: bool) -> bool:
-        """Return whether a coordinator's "not found" is final: this node does not know the topic either, or time is up. A leader
-        has its topic, and a call that names none is about one that this node leads: the other node only lags in the metadata."""
+        """Return whether "not found" is final: this node does not know the topic either, or time is up. A leader has
+        its topic, and a call without a topic is about one led here: in both cases the other node's metadata only
+        lags."""
         if error.reason not in _ABSENT or isinstance(refusal, NotLeaderError) or call.topic is None:
             return False
         return is_late or not self._routing.has_partition(call.topic, 0)
 
     async def ask(self, node: int, call: Call) -> bytes:
-        """Ask a node once. A fenced node is not asked: one that hangs accepts connections and does not answer."""
+        """Send one call to a node. A fenced node is skipped: a hung node accepts connections and does not answer."""
         if self.calls is None:
             raise NothingDoneError(Reason.UNAVAILABLE, f"this node is alone: it cannot ask node {node}")
         if not self._routing.is_live(node):
@@ -174,7 +177,7 @@ class Forwarding:
     async def together(
         self, works: Sequence[Coroutine[Any, Any, T]], seconds: float = HOLD_SECONDS + 2 * ANSWER_SECONDS_MAX
     ) -> list[T | BrokerError]:
-        """What each gives within this time, or is refused with: begun in their order, all under way at once."""
+        """Run all concurrently, started in order; return each one's result or refusal within this time."""
         results: list[T | BrokerError | None] = [None] * len(works)
         left, done = len(works), self._runtime.wakeup(owed=True)
 
@@ -200,7 +203,8 @@ class Forwarding:
         return [late if each is None else each for each in results]
 
     def serving(self, refusal: ElsewhereError) -> int | None:
-        """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
+        """Return the live node that serves a refused request, by the newest metadata; None if there is none now. A
+        deleted partition is answered by this node."""
         if isinstance(refusal, NotCoordinatorError):
             node = self._routing.leader_of_shard(refusal.shard)
         else:

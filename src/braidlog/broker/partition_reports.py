@@ -1,4 +1,4 @@
-"""Partitions and groups as reports: what the console's snapshot and RustLog's metrics tell of them."""
+"""Reports of partitions and groups, for the console's snapshot and the RustLog metrics."""
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
@@ -29,7 +29,7 @@ def partition_report(hosted: Partition) -> PartitionReport:
 
 
 async def lag_reports(groups: Groups, group: str) -> list[LagReport]:
-    """Nothing of a group that reads an offline partition: that is said of the partition."""
+    """Return a group's lag; an empty list if it reads an offline partition, which the partition's report shows."""
     try:
         return await groups.lag(group)
     except StorageFault:
@@ -42,8 +42,8 @@ async def log_report(
     topics: Collection[str],
     shown: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
 ) -> LogReport:
-    """The partitions of these topics, and the groups in them that are shown, of those that this node keeps. Looked at in slices,
-    between which topics and groups may go."""
+    """Report the partitions of these topics, and the shown groups that this node coordinates. The scan is sliced, so
+    topics and groups may be deleted during it."""
     places = [(name, number) for name in topics for number in range(hosting.partition_count(name))]
     partitions: list[PartitionReport] = []
     async for name, number in in_slices(places):
@@ -65,7 +65,7 @@ def _report(hosting: PartitionRegistry, name: str, number: int) -> PartitionRepo
 
 
 class ReplicationRate:
-    """In bytes a second, for all followers together."""
+    """Replication limit in bytes per second, for all followers together."""
 
     def __init__(self, configured: float = UNLIMITED) -> None:
         self.configured = configured

@@ -1,8 +1,8 @@
-"""Who leads a partition and on which nodes it is, changed by an administrator; replicas that topics lack, added unasked.
+"""Changes leaders and replicas of partitions for an administrator, and adds missing replicas automatically.
 
-Knows: what may be asked for, decided at the image that the change is written after. Refuses to know: how replicas copy records,
-when a move is finished (the controller ends it).
-Invariant: nothing here takes a committed record away: a preferred leader is in sync, a move adds before it removes.
+Does not handle: copying records, the end of a move (the controller completes it).
+Invariants: each change is decided on the image that it is written after. No change loses a committed record: a
+preferred leader is in sync, and a move adds replicas before it removes any.
 """
 
 import logging
@@ -28,18 +28,18 @@ from braidlog.replication.control.reassignment import cancel, reassign
 log = logging.getLogger("braidlog.cluster")
 
 CHANGED_AT_ONCE: Final = 200
-"""Partitions in one entry."""
+"""Partitions in one metadata entry."""
 
 Outcome = bool | BrokerError
-"""Of one partition: whether anything has changed, or why it may not."""
+"""The outcome for one partition: whether it was changed, or why it was refused."""
 Change = Callable[[Image, int, Assignment], Assignment]
-"""change(image, partition, what is known of it) → what is to hold."""
+"""change(image, partition, current assignment) → new assignment."""
 Removed = Callable[[str], Awaitable[None]]
-"""Called with the name of each node that was removed."""
+"""Called with the name of each removed node."""
 
 
 class ReplicaMoves:
-    """The use case."""
+    """Elects leaders, moves replicas, drains and removes nodes."""
 
     def __init__(
         self, metadata: Metadata, reconciler: Reconciler, routing: Routing, removed: Removed | None = None
@@ -50,11 +50,11 @@ class ReplicaMoves:
         self._removed = removed
 
     async def elect(self, topic: str, number: int, node: int | None = None) -> bool:
-        """Let a node lead a partition, without one the first of its replicas; False: it does already."""
+        """Make a node the leader of a partition, by default its preferred leader; False: it leads already."""
         return _only(await self.elect_all(topic, [number], node))
 
     async def elect_all(self, topic: str, numbers: Iterable[int], node: int | None = None) -> dict[int, Outcome]:
-        """The same for many partitions of a topic."""
+        """Elect leaders of several partitions of a topic."""
 
         def led(image: Image, number: int, known: Assignment) -> Assignment:
             wanted = known.replicas[0] if node is None else node
@@ -70,9 +70,9 @@ class ReplicaMoves:
         return await self._change(topic, numbers, led)
 
     async def move(self, topic: str, targets: Mapping[int, Nodes | None]) -> dict[int, Outcome]:
-        """Begin to move partitions to these nodes, the preferred leader first; False: it is on its way, or there.
+        """Start to move partitions to these nodes, the preferred leader first; False: the move is under way or done.
 
-        None: give up the move; False: there is none.
+        None as target cancels a move; False: no move exists.
         """
 
         def moved(image: Image, number: int, known: Assignment) -> Assignment:
@@ -85,20 +85,21 @@ class ReplicaMoves:
         return await self._change(topic, targets, moved)
 
     async def remove_node(self, node: int) -> None:
-        """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
+        """Remove a fenced node that holds no replicas from the cluster. Raise if it is not fenced or holds replicas."""
         member = self._metadata.image.cluster.member(node)
         await remove(self._metadata, node)
         if member is not None and self._removed is not None:
             await self._removed(member.name or str(node))
 
     async def drain(self, node: int, *, is_draining: bool) -> None:
-        """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""
+        """Drain a node or end its draining. The controller moves the leadership of a draining node to other in-sync
+        replicas."""
         if is_draining and not self._routing.has_other_nodes:
             raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "this node is alone: nobody else could lead what it leads")
         await drain(self._metadata, node, is_draining=is_draining)
 
     async def complete(self) -> None:
-        """Add the replicas that topics lack, as far as nodes are live for them; called periodically, one node does it."""
+        """Add missing replicas, as far as live nodes can hold them. Called periodically; the controller does it."""
         own, pace = self._routing.own_number, YieldCounter()
         for topic in list(self._metadata.image.topics.values()) if self._routing.controller == own else ():
             await pace.step(topic.partitions)
@@ -112,7 +113,7 @@ class ReplicaMoves:
                     return
 
     def under_way(self) -> dict[tuple[str, int], Assignment]:
-        """Every partition that is on the move."""
+        """Return every partition that is being moved."""
         return {
             (name, number): each
             for name, topic in sorted(self._metadata.image.topics.items())
@@ -121,7 +122,7 @@ class ReplicaMoves:
         }
 
     async def _change(self, topic: str, numbers: Iterable[int], change: Change) -> dict[int, Outcome]:
-        """Many partitions in one entry of the metadata: each entry costs a round to etcd."""
+        """Change many partitions in few metadata entries: each entry costs a round trip to etcd."""
         outcomes: dict[int, Outcome] = {}
 
         def decide(some: Sequence[int], image: Image) -> list[Event]:

@@ -1,9 +1,9 @@
-"""Which node answers for what, and where a client of one protocol reaches it.
+"""Finds the node that serves a request, and its address for clients of one protocol.
 
-Knows: leaders, the controller, the coordinators of groups and transactions, as the metadata has them; the address of each door of
-each node, as the node registered it. Refuses to know: how any dialect says it, whether a node can be reached.
-Invariant: what is told of another node is what that node said of itself; of this one, the address that the client can be sure of:
-the configured one, else the one that it dialled.
+Leaders, the controller and coordinators come from the metadata; addresses come from each node's registration.
+Does not handle: the answers of wire protocols, whether a node is reachable.
+Invariant: another node's address is the one that it registered. This node's address is the configured one, else
+the one that the client connected to.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment
 
 NAMED_SECONDS: Final = 30.0
-"""So long clients are still told of a node that is taken for dead: most are back by then."""
+"""How long clients still see a fenced node: most nodes return within this time."""
 
 
 class Broker(NamedTuple):
-    """A node as clients of one protocol know it."""
+    """A node as clients of one protocol see it."""
 
     number: int
     host: str
@@ -33,45 +33,48 @@ class Broker(NamedTuple):
 
 
 class Routing:
-    """Questions to the image, so an answer is as new as the metadata of this node."""
+    """Reads the metadata image; an answer is as new as this node's metadata."""
 
     def __init__(self, metadata: Metadata, node: str) -> None:
         self._metadata = metadata
         self._fenced_since: dict[tuple[int, int], float] = {}
-        """A registration that was taken for dead → when it was first asked for after that."""
+        """Fenced registration → time of the first request after it was fenced."""
         self.own_number = own_number(node)
 
     @property
     def has_other_nodes(self) -> bool:
-        """Whether the cluster has a second node; a request never needs to know: it is served here, or handed on."""
+        """Return whether the cluster has a second node. Request handlers need not ask: a request is served here or
+        forwarded."""
         return len(self._members) > 1
 
     @property
     def numbers(self) -> list[int]:
-        """Every node that is registered, alive or not."""
+        """Return every registered node, live or not."""
         return sorted(self._members) or [self.own_number]
 
     @property
     def epoch(self) -> int:
-        """Grows with each registration; 0 of a node that is alone."""
+        """Return a number that grows with each registration; 0 on a node without a cluster."""
         return max((member.registered.incarnation for member in self._members.values()), default=0)
 
     @property
     def controller(self) -> int:
-        """The node that proposes first: the lowest number that lives (any node may propose)."""
+        """Return the node that proposes changes first: the lowest live number. Any node may propose."""
         live = (number for number, member in self._members.items() if not member.is_fenced)
         return min(live, default=self.own_number)
 
     def coordinator_of(self, name: str) -> int | None:
-        """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
+        """Return the node that coordinates a group, transactional id or other name; None if its shard has no leader
+        now."""
         return self.leader_of_shard(shard_for_name(name))
 
     def shard(self, number: int) -> Assignment | None:
-        """Who holds a shard of the coordinators; None if there are none."""
+        """Return the assignment of a coordinator shard; None if shards do not exist."""
         return self.assignment(STATE_TOPIC, number)
 
     def leader_of_shard(self, shard: int) -> int | None:
-        """The node that coordinates a shard; None if it has no leader now. A node that is not registered leads all shards."""
+        """Return the node that coordinates a shard; None if it has no leader now. An unregistered node leads all
+        shards."""
         if not self._metadata.image.cluster.members:
             return self.own_number
         known = self.shard(shard)
@@ -79,22 +82,23 @@ class Routing:
 
     @property
     def has_shards(self) -> bool:
-        """Whether it is known who coordinates: a node that is not registered will, before its shards are made."""
+        """Return whether coordinators are known. An unregistered node coordinates everything, before its shards are
+        created."""
         return not self._metadata.image.cluster.members or STATE_TOPIC in self._metadata.image.topics
 
     @property
     def has_slots(self) -> bool:
-        """Whether the slots of keys are made."""
+        """Return whether the slots of keys exist."""
         return LOG_TOPIC in self._metadata.image.topics
 
     def slots(self) -> Sequence[Assignment]:
-        """Who holds each slot of keys; none before slots are made."""
+        """Return the assignment of each slot of keys; empty before slots are created."""
         topic = self._metadata.image.topics.get(LOG_TOPIC)
         return [] if topic is None else [topic.assignments[log_of(slot, topic.partitions)] for slot in range(SLOTS)]
 
     @property
     def key_logs(self) -> int:
-        """How many logs the slots of keys are divided among."""
+        """Return the number of logs that share the slots of keys."""
         topic = self._metadata.image.topics.get(LOG_TOPIC)
         return KEY_LOGS if topic is None else topic.partitions
 
@@ -103,17 +107,17 @@ class Routing:
         return found is not None and number < len(found.assignments)
 
     def assignment(self, topic: str, number: int) -> Assignment | None:
-        """Who holds a replicated partition; None if it is this node's alone."""
+        """Return the assignment of a replicated partition; None if only this node holds it."""
         found = self._metadata.image.topics.get(topic)
         return None if found is None or found.holder else found.assignments[number]
 
     def is_held_alone(self, topic: str) -> bool:
-        """Whether one node holds a topic by itself: other brokers follow it by name, and no node takes its leadership."""
+        """Return whether one node alone holds a topic: other brokers follow it by name, and leadership never moves."""
         found = self._metadata.image.topics.get(topic)
         return found is not None and bool(found.holder)
 
     def brokers(self, door: str, own: Address) -> list[Broker]:
-        """Every node that has this door, in order; `own` is where this client reaches this one."""
+        """Return every node with this listener, in order; `own` is this node's address as the client sees it."""
         members = self._members
         if not members:
             return [Broker(self.own_number, *own)]
@@ -125,10 +129,11 @@ class Routing:
         return found
 
     def named(self, door: str, own: Address, now: float) -> list[Broker]:
-        """Those of them that clients are told of; `now` by the monotonic clock.
+        """Return the nodes to show to clients; `now` by the monotonic clock.
 
-        Not only who lives: librdkafka 2.11 to 2.16 throws away a node that it is not told of any more, and then waits for it for
-        minutes where it was a group's coordinator, though another is by now (its issue 5511).
+        Recently fenced nodes are included: librdkafka 2.11 to 2.16 discards a node that is missing from the
+        metadata. If it was a group's coordinator, the client then waits minutes for it although another node took
+        over (its issue 5511).
         """
         dead = {(number, member.registered.incarnation) for number, member in self._members.items() if member.is_fenced}
         self._fenced_since = {each: self._fenced_since.get(each, now) for each in dead}
@@ -136,14 +141,15 @@ class Routing:
         return [each for each in self.brokers(door, own) if each.number not in gone]
 
     def address(self, number: int, door: str, own: Address | None = None) -> Address | None:
-        """Where a node's door is; None if it is not registered, is fenced, or has no such door."""
+        """Return the address of a node's listener; None if the node is not registered, is fenced, or has no such
+        listener."""
         if own is not None and number == self.own_number:
             return own
         member = self._members.get(number)
         return None if member is None or member.is_fenced else member.addresses.get(door)
 
     def leader_address(self, topic: str, number: int, door: str, own: Address | None = None) -> Address | None:
-        """Where the leader of a replicated partition is reached; None if there is none, or it is not known where."""
+        """Return the address of a replicated partition's leader; None if it has no leader or no known address."""
         known = self.assignment(topic, number)
         return None if known is None or known.leader is None else self.address(known.leader, door, own)
 
@@ -152,14 +158,14 @@ class Routing:
         return member is not None and not member.is_fenced
 
     def node_with(self, folder_id: str) -> int | None:
-        """The node that is registered with this folder."""
+        """Return the node that registered this data folder."""
         for number, member in self._metadata.image.cluster.members.items():
             if member.registered.life.folder_id == folder_id:
                 return int(number)
         return None
 
     def nodes_in(self, rack: str, door: str) -> tuple[int, ...]:
-        """The nodes of a rack that its clients can be sent to; none if this one is there itself."""
+        """Return the nodes of a rack that clients can be directed to; empty if this node is in that rack."""
         members = self._members
         own = members.get(self.own_number)
         if own is None or own.rack == rack:

@@ -1,8 +1,9 @@
-"""The services of one node, opened together.
+"""Opens all services of one node and connects them.
 
-Knows: which service needs which. Does not know: sockets, dialects.
-Order of opening: the metadata, the folder that follows it, then everything that stands on them; coordinators come up as the
-partitions of their shards are opened.
+Does not handle: sockets, wire protocols.
+
+The metadata opens first, then the data folder that follows it, then the services that depend on both.
+Coordinators start as the partitions of their shards are opened.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +72,7 @@ TAIL_FOLDER = "kv-tails"
 
 
 class Services(msgspec.Struct, frozen=True):
-    """All services of a node. Who wires them gives each adapter the ones it uses."""
+    """All services of a node. Each adapter gets those that it uses."""
 
     runtime: Runtime
     hosting: PartitionRegistry
@@ -110,17 +111,17 @@ class Services(msgspec.Struct, frozen=True):
     describe: Describe
 
     def only(self, kind: type[T]) -> T:
-        """Those that a struct of services names, each under the name it has here."""
+        """Return the services that a struct names, each under its name here."""
         return kind(**{name: getattr(self, name) for name in kind.__struct_fields__})
 
     def close(self) -> None:
-        """Sync and let go of every file."""
+        """Sync and close every file."""
         for each in (self.keyvalue, self.hosting, self.metadata):
             each.close()
 
 
 class NodeParts(NamedTuple):
-    """What services are opened over: a node's metadata and partitions, and its way to the other nodes."""
+    """Dependencies of the services: the node's metadata and partitions, and its connections to other nodes."""
 
     metadata: Metadata
     hosting: PartitionRegistry
@@ -132,14 +133,14 @@ class NodeParts(NamedTuple):
 
 
 def lone_node(folder: DataFolder, runtime: Runtime, node: str, spawn: Spawn) -> NodeParts:
-    """The parts of a node that keeps its metadata in its folder."""
+    """Return the parts of a node without a cluster; its data folder holds its metadata."""
     metadata = Metadata(open_metadata(folder, runtime, node=node), runtime)
     routing = Routing(metadata, node)
     hosting, forwarding = PartitionRegistry(folder, node, runtime), Forwarding(routing, runtime)
     return NodeParts(metadata, hosting, routing, forwarding, ReplicationRate(), spawn)
 
 
-def open_services(  # noqa: PLR0913 - all that a node is opened with
+def open_services(  # noqa: PLR0913 - the parameters of a whole node
     folder: DataFolder,
     runtime: Runtime,
     parts: NodeParts,
@@ -159,9 +160,9 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     describe: Describe = no_description,
     stop_node: Callable[[], None] | None = None,
 ) -> Services:
-    """Open every service over a data folder, but for the key-value store: the server opens it.
+    """Open every service over a data folder, except for the key-value store, which the server opens.
 
-    `users`: name → verifier (`users.py`) of those in the configuration. `stop_node`: asks a node of a cluster to stop.
+    `users`: name → verifier (`users.py`), from the configuration. `stop_node`: stops a node of a cluster.
     """
     metadata, hosting, routing, forwarding, replication_rate, spawn, member_removed = parts
     tails = tails_of(folder)
@@ -233,7 +234,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
 
 def tails_of(folder: DataFolder) -> TailFolder:
-    """Where what was cut from logs of keys is kept until it is committed elsewhere."""
+    """Return the folder for changes truncated from key logs, until they are committed on their leader."""
     return TailFolder(folder.disk, join(folder.path, TAIL_FOLDER))
 
 

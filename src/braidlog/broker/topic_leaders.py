@@ -1,6 +1,7 @@
-"""Whether the nodes of a topic serve it: the metadata names a leader before its node leads, and until a dead node is fenced.
+"""Waits until a topic's leaders serve it. The metadata names a leader before that node leads, and until a dead node
+is fenced.
 
-Knows: who leads by the metadata, what each of them answers. Refuses to know: who is dead, who leads next.
+Does not handle: detecting dead nodes, electing leaders.
 """
 
 import contextlib
@@ -20,15 +21,15 @@ from braidlog.partition.partition_registry import PartitionRegistry
 
 CALL: Final = "leads"
 SERVED_SECONDS_MAX: Final = 5.0
-"""How long leaders are waited for. Most fail-overs and first elections are over by then."""
+"""How long to wait for leaders. Most fail-overs and first elections finish within this time."""
 
 
 Led = tuple[str, int]
-"""The id of a topic, and how many of its partitions a node leads as the node has it that asks."""
+"""A topic's id, and the count of partitions that the called node leads in the caller's metadata."""
 
 
 class TopicLeaders:
-    """`await wait(name)` before a client is sent to a leader."""
+    """`await wait(name)` before a client is directed to a leader."""
 
     def __init__(
         self, metadata: Metadata, hosting: PartitionRegistry, forwarding: Forwarding, runtime: Runtime
@@ -40,9 +41,9 @@ class TopicLeaders:
         forwarding.answers[CALL] = self.handle_call
 
     async def wait(self, name: str, *, followers: bool = False) -> None:
-        """Return when each partition of a topic has a leader that serves it, or when `SERVED_SECONDS_MAX` are over.
+        """Wait until each partition of a topic has a serving leader, for `SERVED_SECONDS_MAX` at most.
 
-        `followers`: and when the live nodes that follow it have made it.
+        `followers`: also until its live followers have created it.
         """
         if self._forwarding.calls is not None:
             with contextlib.suppress(BrokerError):
@@ -76,11 +77,12 @@ class TopicLeaders:
             return False
 
     async def handle_call(self, body: bytes) -> bytes:
-        """What another node asks of this one; empty: it does not serve them yet."""
+        """Return whether this node serves what the calling node expects it to lead; empty: not yet."""
         return b"1" if self._leads(read_asked(body, tuple[str, int])) else b""
 
     def _leads(self, asked: Led) -> bool:
-        """Whether this node serves what the metadata says that it leads, and knows of as much as the node that asks."""
+        """Return whether this node leads all partitions that its metadata assigns to it, and at least as many as the
+        caller expects."""
         topic = self._metadata.image.topics.get(self._hosting.name_of(asked[0]) or "")
         if topic is None:
             return False

@@ -1,7 +1,7 @@
-"""Which nodes hold a topic's partitions, who leads them, and who is in sync.
+"""Sets the followers, leaders and in-sync replicas of topics, for administrators and for other nodes.
 
-Knows: what an administrator or another node may ask for. Refuses to know: how replicas copy records.
-Invariant: each leadership is a new epoch, durable before it begins.
+Does not handle: copying records.
+Invariant: each leadership has a new epoch, which is durable before the leadership starts.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from braidlog.replication.messages import ExpireExternal, SetExternalInSync
 
 
 class Placement:
-    """The use case."""
+    """Changes roles, followers and in-sync sets."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Placement:
         runtime: Runtime,
         stop_node: Callable[[], None] | None = None,
     ) -> None:
-        """`stop_node`: asks a node of a cluster to stop."""
+        """`stop_node`: stops a node of a cluster."""
         self._metadata = metadata
         self._reconciler = reconciler
         self._hosting = hosting
@@ -39,18 +39,18 @@ class Placement:
         self._stop_node = stop_node
 
     def leave_cluster(self) -> None:
-        """This node stops, as by SIGTERM: others lead what it leads first."""
+        """Stop this node, as SIGTERM does: other nodes take over its partitions first."""
         if self._stop_node is None:
             raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
         self._stop_node()
 
     @property
     def node(self) -> str:
-        """The name of this node."""
+        """Return the name of this node."""
         return self._hosting.node
 
     async def set_min_in_sync(self, name: str, count: int) -> None:
-        """How many replicas must be in sync for an append that asks for all of them."""
+        """Set how many replicas must be in sync for an append with acks=all."""
         await self._place(name, None, count)
 
     async def set_followers(self, name: str, followers: Sequence[str], min_in_sync: int) -> None:
@@ -75,7 +75,7 @@ class Placement:
             leads = known.leader == self._hosting.number
             if leads is (role is Role.LEADER):
                 return []
-            # The log may have seen epochs of which the metadata never heard: that of a folder that was used elsewhere.
+            # The log may have epochs that the metadata never had: its folder may come from another node.
             epoch = max(known.leader_epoch, self._hosting.partition(name, number).leader_epoch) + (not leads)
             leader = "" if leads else self.node
             return [ChangeLeader(topic=name, partition=number, leader_id=leader, leader_epoch=epoch)]
@@ -86,7 +86,8 @@ class Placement:
         return hosted
 
     async def set_in_sync(self, name: str, number: int, node: str, *, in_sync: bool) -> None:
-        """A follower is in sync, or no longer. A node that was none becomes one, and is in sync once it has caught up."""
+        """Add a follower to the in-sync set or remove it. A node that did not follow the topic starts to follow it,
+        and is in sync once it has caught up."""
         hosted = self._hosting.partition(name, number)
         hosted.require_leader()
         followers = [replica.node for replica in hosted.replicas.followers]
@@ -103,7 +104,7 @@ class Placement:
             raise BrokerError(Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers")
 
     def choose_followers(self, count: int) -> list[str]:
-        """`count` other nodes: of a cluster, else those that follow some topic already, for there are no others to know of."""
+        """Return `count` other nodes of the cluster; without a cluster, nodes that already follow some topic."""
         if count > FOLLOWERS_PER_TOPIC_MAX:
             raise BrokerError(
                 Reason.INVALID_SETTING, f"a topic has at most {FOLLOWERS_PER_TOPIC_MAX} followers, not {count}"
@@ -121,7 +122,7 @@ class Placement:
         return known[:count]
 
     def expire_replicas(self, lag_ms_max: int) -> list[tuple[Partition, str]]:
-        """Take followers that have not fetched for so long out of their in-sync sets; called every now and then."""
+        """Remove followers from in-sync sets if they have not fetched for `lag_ms_max`; called periodically."""
         expired = []
         for hosted in self._hosting.opened():
             if self._hosting.topics[hosted.topic].observers:

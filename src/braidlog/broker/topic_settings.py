@@ -1,9 +1,8 @@
-"""A topic's settings as an administrator sees and changes them.
+"""Reads and changes a topic's settings for administrators.
 
-Knows: every setting by its name, its value, the node's default, and which of the two holds. Refuses to know: what a setting does,
-what a dialect calls it.
-Invariants: a change is checked as a whole before any of it is made, is durable when it is acknowledged, and holds at once; a
-setting is the topic's own exactly where its value differs from the node's default.
+Does not handle: the effect of a setting, its name in a wire protocol.
+Invariants: a change is checked as a whole before it is applied. An acknowledged change is durable and effective.
+A setting counts as the topic's own exactly if its value differs from the node's default.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,10 +17,10 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings, settings_from
 
 MIN_IN_SYNC = "min_in_sync"
-"""Kept with a topic's replicas, and a setting like the others for whoever looks from outside."""
+"""Stored with a topic's replicas; administrators see it as a setting."""
 _MIN_IN_SYNC_DEFAULT = 1
 NOTED = "noted"
-"""Settings of others by their own names: changed one by one, and dropped by None."""
+"""Foreign settings under their own names: changed one by one, removed by None."""
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -35,23 +34,23 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Configs:
-    """The use case."""
+    """Describes and changes the settings of topics."""
 
     def __init__(self, topics: Topics, placement: Placement) -> None:
         self._topics = topics
         self._placement = placement
 
     def defaults(self) -> dict[str, Any]:
-        """What a new topic gets, unless it is told otherwise."""
+        """Return the settings of a new topic without explicit ones."""
         return {**msgspec.to_builtins(self._topics.defaults), MIN_IN_SYNC: _MIN_IN_SYNC_DEFAULT}
 
     def describe(self, topic: str) -> dict[str, Setting]:
-        """All settings of a topic, by name."""
+        """Return all settings of a topic, by name."""
         found = self._topics.hosting.meta(topic)
         return self._described(found.settings, found.min_in_sync)
 
     def of_coordinators(self) -> dict[str, Setting]:
-        """Those of the coordinators' shards, before the first group too."""
+        """Return the settings of the coordinators' topic, also before it exists."""
         found = self._topics.hosting.topics.get(STATE_TOPIC)
         if found is None:
             return self._described(STATE_SETTINGS, _MIN_IN_SYNC_DEFAULT)
@@ -63,12 +62,12 @@ class Configs:
         return {name: Setting(name, value, defaults[name]) for name, value in values.items()}
 
     def check_new(self, changes: Mapping[str, Any]) -> None:
-        """Refuse settings that a topic could not be created with."""
+        """Raise if a topic could not be created with these settings."""
         self._check({**self.defaults(), **changes, NOTED: self.noted({}, changes)})
 
     @staticmethod
     def noted(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, str]:
-        """What is noted after some of it was changed."""
+        """Return the noted settings after a change."""
         changed = changes.get(NOTED, {})
         if not isinstance(changed, Mapping):
             raise BrokerError(
@@ -86,7 +85,7 @@ class Configs:
         others_to_default: bool = False,
         validate_only: bool = False,
     ) -> None:
-        """Set some settings and put others (or all the others) back to the node's default."""
+        """Change some settings, and reset others (or all others) to the node's default."""
         defaults = self.defaults()
         unknown = sorted({*changes, *resets} - defaults.keys())
         if unknown:

@@ -1,8 +1,8 @@
-"""Topics: create, delete, grow, alter.
+"""Creates, deletes, grows and alters topics.
 
-Knows: what a request may ask for. Refuses to know: records; finding a partition (`partition/partition_registry.py`);
-who replicates one (`topic_placement.py`). Invariant: a topic that was acknowledged as created is there after a crash;
-one that was deleted is not.
+Does not handle: records; finding a partition (`partition/partition_registry.py`); replication
+(`topic_placement.py`).
+Invariant: after a crash, an acknowledged new topic exists, and an acknowledged deleted topic does not.
 """
 
 import contextlib
@@ -35,21 +35,21 @@ log = logging.getLogger("braidlog.topics")
 
 
 class Placed(NamedTuple):
-    """Where a new topic's partitions are to be, in a cluster."""
+    """Placement of a new topic's partitions in a cluster."""
 
     replicas: int | None = None
-    """How many of each; None: as many as usual."""
+    """Replicas of each partition; None: the default."""
     nodes: tuple[Nodes, ...] = ()
-    """Of each partition, if somebody wants to say so."""
+    """The nodes of each partition, if the client chooses them."""
     first: int | None = None
-    """Who should lead at first, if that node is there."""
+    """The preferred leader of all partitions, if that node is live."""
 
 
 ANYWHERE = Placed()
 
 
 class Topics:
-    """The use case."""
+    """Creates, deletes, grows and alters topics."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Topics:
         self._runtime = runtime
         self._holdings = holdings or StateUsage()
         self._rates: Buckets[str] = Buckets()
-        """How fast each principal may have topics made by using them."""
+        """The rate at which each principal may create topics by using them."""
         self._being_made: set[str] = set()
         self.hosting = hosting
         self.defaults = defaults
@@ -81,8 +81,8 @@ class Topics:
         placed: Placed = ANYWHERE,
         by: str = NODE,
     ) -> Topic:
-        """Create a topic for the principal `by`; it is durable when this returns. In a cluster it is placed on nodes, as many as
-        there would be with `followers`."""
+        """Create a topic for the principal `by`; durable on return. In a cluster, `followers` only sets the number
+        of replicas."""
         self.check_new_name(name)
         chosen = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         if followers and placed == ANYWHERE:
@@ -122,7 +122,7 @@ class Topics:
                 placement=places,
                 replication_factor=factor,
             )
-            image.check(created)  # first: what makes no sense is refused as that
+            image.check(created)  # first, so that invalid requests get their specific error
             if not places and placed.replicas not in (None, len(replicas)):
                 text = f"{placed.replicas} replicas need as many nodes; {len(replicas)} are registered"
                 raise BrokerError(Reason.INVALID_SETTING, text)
@@ -133,7 +133,7 @@ class Topics:
         try:
             await self._reconciler.change(name, decide)
         except StorageFault:
-            # The folder cannot be made: who asked is told that the topic was not created, so it must not come up later.
+            # The folder cannot be created. The client gets an error, so the topic must not appear later.
             with contextlib.suppress(StorageFault, BrokerError):
                 await self._delete(name, topic_id)
             raise
@@ -149,7 +149,7 @@ class Topics:
         return topic
 
     def _places(self, image: Image, name: str, numbers: range, placed: Placed) -> tuple[Nodes, ...]:
-        """Where new partitions are placed; nowhere in particular while this node is alone."""
+        """Return the nodes of new partitions; empty while this node belongs to no cluster."""
         if image.cluster.member(self.hosting.number) is None or not numbers:
             return ()
         places = placed.nodes or place(image.cluster, name, numbers, placed.replicas)
@@ -159,7 +159,7 @@ class Topics:
         return tuple((first, *[node for node in nodes if node != first])[: len(nodes)] for nodes in places)
 
     def _check_room(self, image: Image, more: int, by: str) -> None:
-        """Refuse partitions beyond what the node, or the principal, may have."""
+        """Raise if the node's or the principal's limit of partitions would be exceeded."""
         limit = self._holdings.limits.partitions_max
         used = sum(topic.partitions for topic in image.topics.values() if not is_hidden(topic.name))
         if used + more > limit:
@@ -172,11 +172,11 @@ class Topics:
         self._holdings.check_share("partitions", by, own, more, limit)
 
     async def use(self, name: str, partitions: int, followers: Sequence[str] = (), *, by: str) -> Topic:
-        """The topic if it is there, else a new one that is made by being used: that has a rate."""
+        """Return a topic, or create it by its use; the rate of such creations is limited."""
         found = self.hosting.find(name)
         if found is not None:
             return found
-        if name in self._being_made:  # by another who was faster: one topic counts once
+        if name in self._being_made:  # a concurrent caller creates it: one topic counts once
             return await self.ensure(name, partitions, followers=followers, by=by)
         self.check_new_name(name)
         self._check_rate(name, by)
@@ -197,32 +197,34 @@ class Topics:
             )
 
     async def publish(self, name: str, settings: TopicSettings) -> Partition:
-        """The partition of a topic that the broker writes for others to read; made if it is not there."""
+        """Return the partition of a topic that the broker publishes; created if missing."""
         assert name in PUBLISHED
         if not self.hosting.exists(name):
             try:
                 await self._create(name, 1, settings)
             except BrokerError as error:
-                if error.reason is not Reason.TOPIC_EXISTS:  # another was faster
+                if error.reason is not Reason.TOPIC_EXISTS:  # a concurrent caller created it
                     raise
         return self.hosting.partition(name, 0)
 
     async def create_internal(self, name: str, partitions: int, settings: TopicSettings) -> None:
-        """A topic of the cluster's own, which several nodes hold and no request sees; made if it is not there."""
+        """Create a cluster-internal topic if it is missing. It has replicas on several nodes, and clients do not see
+        it."""
         if name not in self.hosting.topics:
             try:
                 await self._create(name, partitions, settings)
             except BrokerError as error:
-                if error.reason is not Reason.TOPIC_EXISTS:  # another node was faster
+                if error.reason is not Reason.TOPIC_EXISTS:  # another node created it
                     raise
 
     async def served(self, name: str) -> None:
-        """Wait, for a while, until the nodes of a topic have made it and its leaders serve it: its clients ask them next."""
+        """Wait a limited time until the nodes of a topic have created it and its leaders serve it: clients connect
+        to them next."""
         if self._leaders is not None:
             await self._leaders.wait(name, followers=True)
 
     def check_new_name(self, name: str) -> None:
-        """Refuse a name that a new topic cannot have."""
+        """Raise if a new topic cannot have this name."""
         refuse_internal(name)
         check_topic_name(name)
         if self.hosting.exists(name):
@@ -239,9 +241,10 @@ class Topics:
         grow: bool = False,
         by: str = NODE,
     ) -> Topic:
-        """The topic if it is there, else a new one; two who ask at once get the same.
+        """Return a topic, created if missing; concurrent callers get the same topic.
 
-        One that is there gets the `settings` that differ and, with `grow`, the partitions it lacks; it never loses any.
+        An existing topic gets the `settings` that differ and, with `grow`, the partitions that it lacks; it never
+        loses partitions.
         """
         try:
             topic = self.hosting.find(name) or await self.create(
@@ -258,7 +261,7 @@ class Topics:
         return topic
 
     async def delete(self, name: str) -> None:
-        """Delete a topic and what is kept of it; it is gone for good when this returns."""
+        """Delete a topic and its data. This cannot be undone."""
         refuse_internal(name)
         await self._delete(name)
 
@@ -270,8 +273,8 @@ class Topics:
         await self._reconciler.change(name, decide)
 
     async def grow(self, name: str, partitions: int, placed: tuple[Nodes, ...] = ()) -> Topic:
-        """More partitions, with as many replicas as the others have, or on the nodes that are named. They count for who made the
-        topic, whoever asks for them."""
+        """Add partitions, with the topic's number of replicas or on the given nodes. They count towards the limit of
+        the topic's creator."""
 
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)
@@ -293,7 +296,7 @@ class Topics:
         return await self.alter_internal(name, changes)
 
     async def alter_internal(self, name: str, changes: dict[str, Any]) -> Topic:
-        """Also a topic of the broker's own."""
+        """Change settings of any topic, internal ones too."""
 
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)

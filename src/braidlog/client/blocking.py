@@ -1,8 +1,9 @@
 """The client for programs without an event loop: `with braidlog.connect("rustlog://127.0.0.1:9096") as client: ...`
 
-Every method is derived from the asyncio client's (`facade.py`). One thread with a loop stands behind each connection.
-Invariants: any thread may call anything at any time. `close`, and leaving `with`, flush; the thread ends with the client, also
-when that is interrupted. A program that ends without closing is flushed for a while, and told if records were still on their way.
+Every method is derived from the asyncio client's (`facade.py`). Each connection has one thread that runs its event
+loop. Any thread may call any method at any time. `close`, and leaving `with`, flush; the thread ends with the client,
+even if closing is interrupted. If a program exits without closing, its records are flushed for a limited time, and
+unacknowledged records are reported.
 """
 
 import atexit
@@ -29,14 +30,14 @@ _ITERATE_SECONDS = 1.0
 
 
 class Delivery(Facade[aio_delivery.Delivery]):
-    """A record on its way: `result()` waits for where it is, and raises why it is not."""
+    """A record that was sent: `result()` waits for its partition and offset, or raises the error."""
 
     __slots__ = ()
 
     done = blocking(aio_delivery.Delivery.done)
 
     def result(self, timeout: float | None = None) -> Placed:
-        """TimeoutError: it is still on its way, and stays so."""
+        """Raise TimeoutError if the record is not acknowledged in time; the record stays in flight."""
         if self.done():
             return self._inner.result()
 
@@ -47,11 +48,11 @@ class Delivery(Facade[aio_delivery.Delivery]):
 
 
 def deliveries(thread: LoopThread, sent: Sequence[aio_delivery.Delivery]) -> list[Delivery]:
-    return [Delivery(thread, each) for each in sent]
+    return [Delivery(thread, delivery) for delivery in sent]
 
 
 class Transaction(Facade[aio_transaction.Transaction]):
-    """Made by `producer.transaction()`, used in `with`: committed at its end, aborted if that is left by an exception."""
+    """Made by `producer.transaction()`, used in `with`: commits at the end of the block, aborts on an exception."""
 
     commit = blocking(aio_transaction.Transaction.commit)
     abort = blocking(aio_transaction.Transaction.abort)
@@ -81,15 +82,15 @@ class Producer(ContextFacade[aio_producer.Producer]):
     close = blocking(aio_producer.Producer.close)
 
     def transaction(self, consumer: "Consumer | None" = None) -> Transaction:
-        """All that is sent in `with producer.transaction():` counts together, when it is left; by an exception, never.
+        """Return a transaction: records sent inside `with producer.transaction():` are committed when the block ends.
 
-        With a `consumer`, all that it has handed out is committed for its group with it. After an abort it reads that again.
-        """
+        An exception aborts it. With a `consumer`, the offsets of all records that it returned are committed in the
+        same transaction. After an abort the consumer reads those records again."""
         return Transaction(self._thread, self._inner.transaction(None if consumer is None else consumer._inner))  # noqa: SLF001
 
 
 class Consumer(ContextFacade[aio_consumer.Consumer]):
-    """Made by `client.consumer()`. Then `assign` or `subscribe`, and `poll` or `for`."""
+    """Made by `client.consumer()`. Then call `assign` or `subscribe`, and `poll` or iterate with `for`."""
 
     assign = blocking(aio_consumer.Consumer.assign)
     subscribe = blocking(aio_consumer.Consumer.subscribe)
@@ -108,7 +109,7 @@ class Consumer(ContextFacade[aio_consumer.Consumer]):
     close = blocking(aio_consumer.Consumer.close)
 
     def __iter__(self) -> Iterator[ConsumedRecord]:
-        """Records, one by one, for ever. A record is worked on when the next one is asked for."""
+        """Yield records without end. A record counts as processed when the next one is requested."""
         while True:
             yield from self.poll(1, _ITERATE_SECONDS)
 
@@ -205,7 +206,7 @@ def _at_exit() -> None:
         if waiting:
             fate = "they were flushed now" if failure is None else f"not all of them are acknowledged: {failure!r}"
             warnings.warn(
-                f"{client!r} was not closed and {waiting} records were still on their way; {fate}. "
+                f"{client!r} was not closed and {waiting} records were still in flight; {fate}. "
                 "Use it in a with statement, or call close().",
                 RuntimeWarning,
                 stacklevel=1,

@@ -1,19 +1,18 @@
-"""What can go wrong for a client: few types, each with what it says about the request it belongs to.
+"""The errors of the client, few types, each with what it says about its request.
 
-Knows: whether a request was sent, answered, refused, and what may be tried again. Refuses to know: any dialect's codes (a driver
-translates them and keeps the dialect's own words).
-Invariant: an error never claims more than is known. What was sent and not answered is never called "not stored".
+A driver translates its dialect's codes to these types, and keeps the dialect's own words.
+An error never claims more than is known: a request that was sent and not answered is never called "not stored".
 
-| type | was it sent? | may it be stored? | again? |
+| type | was it sent? | may it be stored? | retry? |
 |---|---|---|---|
 | `ConnectError` | no | no | yes |
-| `NoAnswerError` | yes | nobody knows | reads: yes. Writes: see `UnknownOutcomeError` |
+| `NoAnswerError` | yes | unknown | reads: yes. Writes: see `UnknownOutcomeError` |
 | `RefusedError` | yes, and answered | as its reason says | as its reason says |
-| `SignInError`, one of them | no: who asks was not let in | no | with another password or token |
-| `UnknownOutcomeError` | yes | nobody knows | only by who can live with a record stored twice |
-| `UnsupportedError`, `RecordError` | no: the dialect cannot say it | no | never |
+| `SignInError`, a `RefusedError` | no: authentication failed | no | with another password or token |
+| `UnknownOutcomeError` | yes | unknown | only if duplicates are acceptable |
+| `UnsupportedError`, `RecordError` | no: the dialect cannot express it | no | never |
 | `BufferFullError` | no | no | when there is room |
-| `AbortedError` | maybe | no reader of what is committed sees it | in another transaction |
+| `AbortedError` | maybe | not visible with `read_committed` | in another transaction |
 | `ClosedError` | no | no | never |
 """
 
@@ -24,7 +23,7 @@ Address = tuple[str, int]
 
 
 class Stored(Enum):
-    """What an answer tells about the records of the request."""
+    """Whether the records of a refused request are stored."""
 
     NO = "no"
     MAYBE = "maybe"
@@ -37,21 +36,23 @@ class _Meaning(NamedTuple):
 
 
 class Refusal(Enum):
-    """Why a server did not do what was asked, in no dialect's words."""
+    """Why a server refused a request, independent of the dialect."""
 
     TOPIC_NOT_FOUND = _Meaning(retriable=False, stored=Stored.NO, text="no such topic or partition")
     TOPIC_EXISTS = _Meaning(retriable=False, stored=Stored.NO, text="the topic exists already")
-    NOT_LEADER = _Meaning(retriable=True, stored=Stored.NO, text="another node leads here")
-    REJOIN = _Meaning(retriable=False, stored=Stored.NO, text="the group has changed; join again")
+    NOT_LEADER = _Meaning(retriable=True, stored=Stored.NO, text="another node is the leader")
+    REJOIN = _Meaning(retriable=False, stored=Stored.NO, text="the group has rebalanced; join again")
     OFFSET_OUT_OF_RANGE = _Meaning(retriable=False, stored=Stored.NO, text="no such offset; it may have been deleted")
-    FENCED = _Meaning(retriable=False, stored=Stored.NO, text="the producer's sequence or epoch is not the log's")
+    FENCED = _Meaning(
+        retriable=False, stored=Stored.NO, text="the producer's sequence or epoch does not match the log's"
+    )
     TOO_LARGE = _Meaning(retriable=False, stored=Stored.NO, text="larger than the server accepts")
     INVALID = _Meaning(retriable=False, stored=Stored.NO, text="the server rejects the request as invalid")
     NOT_ALLOWED = _Meaning(retriable=False, stored=Stored.NO, text="not allowed")
     BUSY = _Meaning(retriable=True, stored=Stored.NO, text="the server is busy; nothing was done, try again")
     TIMED_OUT = _Meaning(retriable=True, stored=Stored.MAYBE, text="not done in time; it may still be done")
     FAILED = _Meaning(
-        retriable=False, stored=Stored.MAYBE, text="the server failed; what was asked may be done all the same"
+        retriable=False, stored=Stored.MAYBE, text="the server failed; the request may still have been carried out"
     )
 
     @property
@@ -64,11 +65,12 @@ class Refusal(Enum):
 
 
 class ClientError(Exception):
-    """All errors of the client. `retriable`: the same request may succeed later, and asking again does no harm to a reader."""
+    """All errors of the client. `retriable`: the same request may succeed later, and repeating it is safe for
+    reads."""
 
     retriable = False
     is_unreached = False
-    """Whether it is the lack of a server, or of its answer."""
+    """Whether no server was reached, or no answer came."""
 
 
 class ConnectError(ClientError):
@@ -79,14 +81,14 @@ class ConnectError(ClientError):
 
 
 class NoAnswerError(ClientError):
-    """The request was sent; the connection or the time was over before the answer came."""
+    """The request was sent, but the connection closed or the deadline passed before the answer came."""
 
     retriable = True
     is_unreached = True
 
 
 class RefusedError(ClientError):
-    """The server answered, and it was no. `code` is its own, "" where the client found out by itself."""
+    """The server refused the request. `code` is the server's, or "" if the client detected the failure."""
 
     def __init__(self, reason: Refusal, dialect: str, code: str | int, words: str = "") -> None:
         name = code.name if isinstance(code, IntEnum) else f"{dialect} code {code}" if isinstance(code, int) else code
@@ -102,27 +104,27 @@ class RefusedError(ClientError):
 
 
 class SignInError(RefusedError):
-    """The server does not know the user, or not by this password or token."""
+    """The server does not know the user, or rejects its password or token."""
 
     def __init__(self, dialect: str, code: str | int, words: str) -> None:
         super().__init__(Refusal.NOT_ALLOWED, dialect, code, words)
 
 
 class UnknownOutcomeError(ClientError):
-    """The record was sent and may be stored, once; its `__cause__` says how the answer was lost.
+    """The record was sent and may be stored, once; `__cause__` says how the answer was lost.
 
-    Sending it again may store it twice. A producer with `retries="at-least-once"` does so by itself.
+    Sending it again may store it twice. A producer with `retries="at-least-once"` does so automatically.
     """
 
     is_unreached = True
 
 
 class UnsupportedError(ClientError):
-    """The dialect has no way to say this; the message names those that have."""
+    """The dialect cannot express the request; the message names the dialects that can."""
 
 
 class RecordError(ClientError):
-    """The dialect cannot carry this: too large, a key or a header where it has none, a name it cannot write."""
+    """The dialect cannot carry the record: too large, an unsupported key or header, or an invalid name."""
 
 
 class BufferFullError(ClientError):

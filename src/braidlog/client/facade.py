@@ -1,7 +1,8 @@
-"""The rule by which the blocking clients are made of the asyncio ones (ADR 42).
+"""Derives the blocking clients from the asyncio ones (ADR 42).
 
-A coroutine method is run in the client's thread and waited for; a plain method or a property is asked directly. Parameters,
-defaults, docstrings and types are those of the asyncio method: `send = blocking(aio.Producer.send)`.
+A coroutine method runs in the client's thread while the caller waits; a plain method or a property is called
+directly. Parameters, defaults, docstrings and types are those of the asyncio method: `send =
+blocking(aio.Producer.send)`.
 """
 
 import threading
@@ -49,7 +50,7 @@ def blocking(method: Callable[Concatenate[A, P], T]) -> Callable[Concatenate[Fac
 
 
 def blocking(method: Callable[..., Any], face: Callable[[LoopThread, Any], Any] | None = None) -> Any:
-    """The blocking form of a method; `face` makes the blocking form of its result, where it has one."""
+    """Return the blocking form of a method; `face` makes the blocking form of its result, if it has one."""
     if not iscoroutinefunction(method):
         return wraps(method)(lambda self, *args, **named: method(self._inner, *args, **named))
 
@@ -67,7 +68,7 @@ def blocking(method: Callable[..., Any], face: Callable[[LoopThread, Any], Any] 
 
 
 def _exhausted(value: Any) -> Any:  # noqa: ANN401 - any argument
-    """A generator runs in the caller's thread: in the client's it would hold up everybody else's calls."""
+    """Exhaust a generator in the caller's thread: in the client's thread it would block other calls."""
     return list(value) if isinstance(value, Iterator) else value
 
 
@@ -96,7 +97,7 @@ X = TypeVar("X", bound=AsyncClosing)
 
 
 class ContextFacade(Facade[X]):
-    """What is used in a `with` statement."""
+    """A facade for use in a `with` statement."""
 
     def __enter__(self) -> Self:
         return self
@@ -109,7 +110,7 @@ C = TypeVar("C", bound=AsyncConnection)
 
 
 class ConnectionFacade(ContextFacade[C]):
-    """A connection, which owns the thread behind it and all that was made of it."""
+    """A connection, which owns its thread and all objects created from it."""
 
     def __init__(self, thread: LoopThread, inner: C) -> None:
         super().__init__(thread, inner)
@@ -117,8 +118,8 @@ class ConnectionFacade(ContextFacade[C]):
         self._closed = False
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, close everything, end the thread: also when it is interrupted, or takes longer than `timeout` seconds."""
-        with self._closing:  # who closes second waits for the first: when close returns, it is closed
+        """Flush, close everything and end the thread, even if interrupted or after `timeout` seconds."""
+        with self._closing:  # a concurrent second close waits for the first: when close returns, the client is closed
             if self._closed:
                 return
             try:
@@ -135,7 +136,7 @@ G = TypeVar("G", bound=ConnectionFacade[Any])
 
 
 def connected(make: Callable[P, C], face: Callable[[LoopThread, C], G]) -> Callable[P, G]:
-    """The function `connect` of a blocking client, with the parameters of the asyncio one."""
+    """Return the function `connect` of a blocking client, with the parameters of the asyncio one."""
 
     @wraps(make, assigned=("__doc__",))
     def connect(*args: P.args, **named: P.kwargs) -> G:

@@ -1,7 +1,6 @@
-"""A loop in a thread of its own, for programs that have none: work is done there, and waited for here.
+"""An event loop in its own thread, for programs without one: work runs there while the caller waits.
 
-Knows: threads, interrupts. Refuses to know: what the work is.
-Invariant: every call ends, also when it, or the close that should have ended the thread, is interrupted.
+Every call ends, even if the call, or the close that should have ended the thread, is interrupted.
 """
 
 import asyncio
@@ -16,11 +15,11 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    """Work that one thread waits for and the loop's thread does.
+    """Work that runs in the loop's thread while another thread waits.
 
-    The wait is one call into C, a lock that the loop's thread opens. `concurrent.futures` and `threading.Condition` wait in
-    Python: a KeyboardInterrupt that lands as they leave (`Condition.__exit__`) keeps their lock closed for ever, and the
-    loop's thread waits for it too.
+    The wait is one call into C, on a lock that the loop's thread releases. `concurrent.futures` and
+    `threading.Condition` wait in Python: a KeyboardInterrupt at their exit (`Condition.__exit__`) leaves their lock
+    locked forever, and the loop's thread then blocks on it too.
     """
 
     __slots__ = ("_ended", "_task", "_work")
@@ -49,29 +48,31 @@ class _Call(Generic[T]):
 
 
 class LoopThread:
-    """A loop in a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
-        # Not `asyncio.all_tasks`: it looks through the tasks of all threads, and gives up if others make too many meanwhile.
+        # Not `asyncio.all_tasks`: it scans the tasks of all threads, and fails if other threads create too many
+        # during the scan.
         self._tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         self._loop.set_task_factory(self._make_task)
         self.at_end: Callable[[], object] = lambda: None
-        """Called in the thread, last of all: also when whoever should have closed was interrupted before it could."""
-        # A daemon, so that a forgotten client does not keep a program from ending; `_at_exit` looks after its records.
+        """Called last in the thread, even if the close was interrupted."""
+        # A daemon, so that a client that was not closed does not block interpreter exit; `_at_exit` flushes its
+        # records.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
-        self._loop.run_until_complete(asyncio.sleep(0))  # calls that were handed over last become tasks
-        while left := [task for task in self._tasks if not task.done()]:  # of a close that was interrupted
+        self._loop.run_until_complete(asyncio.sleep(0))  # the last submitted calls become tasks
+        while left := [task for task in self._tasks if not task.done()]:  # remaining after an interrupted close
             for task in left:
                 task.cancel()
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         self.at_end()
-        self._loop.run_until_complete(asyncio.sleep(0))  # connections that were given up end in the next round
+        self._loop.run_until_complete(asyncio.sleep(0))  # aborted connections end in the next iteration
         self._loop.close()
 
     def _make_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:  # noqa: ANN401
@@ -80,7 +81,7 @@ class LoopThread:
         return task
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Do it there, wait here. An interrupt, or the timeout, ends the work too."""
+        """Run work in the thread and wait for it. An interrupt, or the timeout, cancels the work."""
         if self._loop.is_closed() or threading.current_thread() is self._thread:
             work.close()
             raise (
@@ -98,7 +99,7 @@ class LoopThread:
             raise
 
     def make(self, factory: Callable[[], T]) -> T:
-        """Call something that must be called inside the loop."""
+        """Call a function that must be called inside the loop."""
 
         async def inside() -> T:
             return factory()

@@ -1,7 +1,7 @@
-"""A client of a schema registry: ours, or any other with the same REST API.
+"""A client of a schema registry: braidlog's, or any other with the same REST API.
 
-Knows: HTTP, the API's paths. Refuses to know: what schemas mean. Invariants: a request takes at most `SECONDS_MAX` and an answer
-has at most `ANSWER_BYTES_MAX`; what cannot be done is one of the client's errors, as for every other server.
+Does not handle: the meaning of schemas. A request takes at most `SECONDS_MAX` and an answer has at most
+`ANSWER_BYTES_MAX`. Failures are `ClientError`s, as for every other server.
 """
 
 import base64
@@ -22,11 +22,11 @@ CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 
 class RegistryClient:
-    """`name` and `secret` by basic authentication; a secret alone is an admin token."""
+    """`name` and `secret` are for basic authentication; a secret alone is an admin token."""
 
     def __init__(self, url: str, name: str = "", secret: str = "") -> None:
         if not url.startswith(("http://", "https://")):
-            raise ValueError(f"a registry is found at http://HOST:PORT, not {url!r}")
+            raise ValueError(f"a registry URL has the form http://HOST:PORT, not {url!r}")
         self._url = url.rstrip("/")
         self._headers = {"Accept": CONTENT_TYPE}
         if name:
@@ -36,13 +36,13 @@ class RegistryClient:
             self._headers["Authorization"] = f"Bearer {secret}"
 
     def ask(self, method: str, *path: str, body: Any = None, **query: str) -> Any:  # noqa: ANN401 - JSON
-        """The answer to a request; parts of the path are quoted here."""
+        """Return the answer to a request; path segments are quoted here."""
         address = "/".join([self._url, *(quote(each, safe="") for each in path)])
         data = None if body is None else json.dumps(body).encode()
         headers = {**self._headers, "Content-Type": CONTENT_TYPE} if data is not None else self._headers
         address += f"?{urlencode(query)}" if query else ""
         request = urllib.request.Request(address, data, headers, method=method)  # noqa: S310 - checked above
-        # Not through a proxy that the environment names: the secret is nobody else's business.
+        # Not through a proxy from the environment: it would see the secret.
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with opener.open(request, timeout=SECONDS_MAX) as answer:
@@ -54,32 +54,32 @@ class RegistryClient:
         except OSError as error:
             reason = getattr(error, "reason", error)
             why = getattr(reason, "strerror", None) or reason
-            raise ConnectError(f"{self._url} cannot be reached: {why}; is a schema registry there?") from None
+            raise ConnectError(f"{self._url} cannot be reached: {why}; is it the URL of a schema registry?") from None
         except ValueError:
-            raise RefusedError(Refusal.FAILED, "registry", "", f"{self._url} is no schema registry") from None
+            raise RefusedError(Refusal.FAILED, "registry", "", f"{self._url} is not a schema registry") from None
 
     def schema(self, number: int) -> Schema:
         return _schema(self.ask("GET", "schemas", "ids", str(number)))
 
     def version(self, subject: str, version: str = "latest") -> tuple[int, Schema]:
-        """Its id, and what it is."""
-        found = self.ask("GET", "subjects", subject, "versions", version)
-        return int(found["id"]), _schema(found)
+        """Return the id and the schema of a version."""
+        answer = self.ask("GET", "subjects", subject, "versions", version)
+        return int(answer["id"]), _schema(answer)
 
     def find(self, reference: Reference) -> Schema:
-        found = self.ask("GET", "subjects", reference.subject, "versions", str(reference.version), deleted="true")
-        return _schema(found)
+        answer = self.ask("GET", "subjects", reference.subject, "versions", str(reference.version), deleted="true")
+        return _schema(answer)
 
 
-def _schema(told: dict[str, Any]) -> Schema:
-    references = tuple(msgspec.convert(told.get("references", []), list[Reference]))
-    return Schema(told["schema"], told.get("schemaType", "AVRO"), references)
+def _schema(fields: dict[str, Any]) -> Schema:
+    references = tuple(msgspec.convert(fields.get("references", []), list[Reference]))
+    return Schema(fields["schema"], fields.get("schemaType", "AVRO"), references)
 
 
 def _refused(error: urllib.error.HTTPError) -> RefusedError:
     try:
-        told = json.loads(error.read(ANSWER_BYTES_MAX))
-        code, words = int(told["error_code"]), str(told["message"])
+        body = json.loads(error.read(ANSWER_BYTES_MAX))
+        code, words = int(body["error_code"]), str(body["message"])
     except (OSError, ValueError, KeyError, TypeError):
         code, words = error.code, error.reason or f"HTTP {error.code}"
     status = error.code

@@ -1,4 +1,4 @@
-"""Which URL is spoken to by which driver: schemes are the dialects, and `drivers/<dialect>` is the driver.
+"""Maps URL schemes to drivers: a scheme is a dialect's name, and `drivers/<dialect>` is its driver.
 
 rustlog://127.0.0.1:9096                     rustlog+tls://broker:9096?cafile=ca.pem
 rustlog://127.0.0.1:9096?format=binary       cursus://principal:token@n1:9000,n2:9000
@@ -26,7 +26,7 @@ _TLS_FILES = ("cafile", "certfile", "keyfile")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a URL says."""
+    """A parsed URL."""
 
     scheme: str
     nodes: tuple[Address, ...]
@@ -36,7 +36,7 @@ class Target(msgspec.Struct, frozen=True):
     tls: bool = False
 
     def __repr__(self) -> str:
-        """Without the token: a repr ends in logs."""
+        """Show the URL without the token: a repr ends up in logs."""
         who = f"{self.principal}:…@" if self.principal else ""
         return f"{self.scheme}{_TLS if self.tls else ''}://{who}{','.join(map(show_address, self.nodes))}"
 
@@ -44,7 +44,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def parse_url(url: str) -> Target:
-    """The target, or a ValueError that says what is wrong with the URL."""
+    """Parse a URL; ValueError says what is wrong with it."""
     parts = urlsplit(url)
     scheme, tls = parts.scheme.removesuffix(_TLS), parts.scheme.endswith(_TLS)
     if scheme not in SCHEMES:
@@ -52,7 +52,7 @@ def parse_url(url: str) -> Target:
             f"unknown scheme {url.partition('://')[0][:40]!r}; supported: {', '.join(SCHEMES)}, each also with {_TLS}"
         )
     if parts.path not in ("", "/") or parts.fragment:
-        raise ValueError("the URL ends after host and port: topics are named in calls, not in the URL")
+        raise ValueError("the URL must end after host and port: name topics in calls, not in the URL")
     who, _, hosts = parts.netloc.rpartition("@")
     principal, _, token = who.partition(":")
     nodes = tuple(_node(host, SCHEMES[scheme].port) for host in hosts.split(","))
@@ -62,14 +62,14 @@ def parse_url(url: str) -> Target:
 
 def _node(text: str, port: int) -> Address:
     bare = text.endswith("]") or ":" not in text
-    found = read_address(f"{text}:{port}" if bare else text)
-    if found is None:
+    address = read_address(f"{text}:{port}" if bare else text)
+    if address is None:
         raise ValueError(f"{text[:60]!r} is not host or host:port")
-    return found
+    return address
 
 
 def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = None) -> Driver:
-    """The driver for a target; nothing is connected yet."""
+    """Return the driver for a target; does not connect."""
     if not _is_spoken(target.scheme):
         _not_spoken(target.scheme)
     tls, options = tls_of(target, tls)
@@ -78,7 +78,7 @@ def make_driver(target: Target, policy: Policy, tls: ssl.SSLContext | None = Non
 
 
 def tls_of(target: Target, tls: ssl.SSLContext | None = None) -> tuple[ssl.SSLContext | None, dict[str, str]]:
-    """The context that the URL asks for, or the one that is given; and the URL's options that are not about TLS."""
+    """Return the TLS context for the URL, or the given one; and the URL's options that do not concern TLS."""
     options = dict(target.options)
     files = {name: options.pop(name) for name in _TLS_FILES if name in options}
     if target.tls and tls is None:
@@ -86,9 +86,7 @@ def tls_of(target: Target, tls: ssl.SSLContext | None = None) -> tuple[ssl.SSLCo
         if "certfile" in files:
             tls.load_cert_chain(files["certfile"], files.get("keyfile"))
     elif files:
-        raise ValueError(
-            f"{', '.join(files)}: these are for {target.scheme}{_TLS}:// URLs without a context of their own"
-        )
+        raise ValueError(f"{', '.join(files)}: these options need a {target.scheme}{_TLS}:// URL and no TLS context")
     return tls, options
 
 
@@ -104,23 +102,23 @@ def _is_spoken(scheme: str) -> bool:
 
 
 def driver_class(scheme: str) -> type:
-    found: type = SCHEMES[scheme].part(f"{_DRIVERS}.{scheme}", "Driver")
-    return found
+    driver: type = SCHEMES[scheme].part(f"{_DRIVERS}.{scheme}", "Driver")
+    return driver
 
 
 # -- capabilities --------------------------------------------------------------------------------------------------
 
 
 def capabilities() -> dict[str, Capabilities]:
-    """What each dialect can say, by the name of its column."""
-    found = {}
+    """Return the capabilities of each dialect, by the name of its column."""
+    table = {}
     for name in filter(_is_spoken, SCHEMES):
         row = SCHEMES[name]
         columns: dict[str, dict[str, str]] = {name: {}} | row.url_variants
         for column, options in columns.items():
             target = Target(name, (("localhost", row.port),), options)
-            found[column] = make_driver(target, Policy()).capabilities
-    return found
+            table[column] = make_driver(target, Policy()).capabilities
+    return table
 
 
 def dialects_with(field: str) -> list[str]:

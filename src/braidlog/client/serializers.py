@@ -1,6 +1,5 @@
-"""Values to bytes and back: text, JSON, JSON and MessagePack of msgspec types (dataclasses too).
+"""Converts values to bytes and back: text, JSON, and JSON or MessagePack of msgspec types (and dataclasses).
 
-Knows: how each is written. Refuses to know: producers and consumers, which carry bytes; who reads judges what cannot be read.
 A value of None stays None: in a compacted topic it deletes its key.
 
 ORDERS = json_of(Order)
@@ -18,7 +17,7 @@ T = TypeVar("T")
 
 
 class Serializer(Generic[T]):
-    """`encode` and `decode`; `RecordError` for what cannot be written, or read, as this."""
+    """`encode` and `decode`; raise `RecordError` for a value that cannot be written or read."""
 
     def __init__(self, name: str, write: Callable[[T], bytes], read: Callable[[bytes], T]) -> None:
         self.name = name
@@ -46,12 +45,12 @@ JSON: Serializer[Any] = Serializer("JSON", msgspec.json.encode, msgspec.json.dec
 
 
 def json_of(kind: type[T]) -> Serializer[T]:
-    """JSON of one type, which is checked when it is read."""
+    """JSON of one type, which is validated when it is read."""
     reader = msgspec.json.Decoder(kind)
     return Serializer(f"JSON of {kind.__name__}", msgspec.json.Encoder().encode, reader.decode)
 
 
 def msgpack_of(kind: type[T]) -> Serializer[T]:
-    """MessagePack of one type, which is checked when it is read."""
+    """MessagePack of one type, which is validated when it is read."""
     reader = msgspec.msgpack.Decoder(kind)
     return Serializer(f"MessagePack of {kind.__name__}", msgspec.msgpack.Encoder().encode, reader.decode)

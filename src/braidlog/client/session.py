@@ -1,7 +1,6 @@
-"""The client itself: a URL becomes producers, consumers and an admin.
+"""The client: makes producers, consumers and an admin from a URL.
 
-Knows: which of them are open. Refuses to know: dialects (the scheme's driver does), threads (`facade.py`).
-Invariant: closing it closes them first, producers with a flush; the connections go last.
+Closing it closes them first, producers with a flush; the connections close last.
 """
 
 import ssl
@@ -25,7 +24,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def options_of(kind: type[T], values: dict[str, Any]) -> T:
-    """Settings from keywords: a wrong name or value is a ValueError that names the right ones."""
+    """Build settings from keywords; for a wrong name or value, ValueError names the valid ones."""
     try:
         return msgspec.convert(values, kind)
     except msgspec.ValidationError as error:
@@ -65,16 +64,17 @@ class Client(AsyncConnection):
         return self._driver.capabilities
 
     def require(self, capability: str) -> None:
-        """`UnsupportedError`, with the dialects that can, unless this one has a capability."""
+        """Raise `UnsupportedError`, with the dialects that support it, unless this one has the capability."""
         self._driver.require(capability)
 
     @property
     def unflushed(self) -> int:
-        """Records of all its producers that have no outcome yet."""
+        """The number of records of all its producers without an outcome."""
         return sum(each.unflushed for each in self._opened if isinstance(each, Producer))
 
     async def asked_for(self) -> list[str]:
-        """How the server wants to be told who asks, if it does not talk to us because we have not said; else nothing."""
+        """Return the authentication methods that the server requires if it closes unauthenticated connections; else
+        none."""
         return await retry(self._policy, self._driver.asked_for)
 
     def producer(self, **options: Unpack[ProducerKeywords]) -> Producer:
@@ -92,12 +92,12 @@ class Client(AsyncConnection):
         return consumer
 
     async def open(self) -> Self:
-        """See that somebody is there."""
+        """Check that a server answers."""
         await retry(self._policy, self._driver.connect)
         return self
 
     async def _finish(self) -> None:
-        """Producers are flushed and closed, consumers closed; the first failure is raised when all are."""
+        """Flush and close producers, close consumers; then raise the first failure."""
         failures: list[Exception] = []
         for each in self._opened:
             try:
@@ -108,7 +108,7 @@ class Client(AsyncConnection):
             raise failures[0]
 
     def abandon(self) -> None:
-        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        """Stop immediately: what is not acknowledged fails, as closed or as unknown."""
         self._closed = True
         for each in self._opened:
             each.abandon()
@@ -136,7 +136,7 @@ class Connecting(Generic[C]):
 
 
 def connecting(make: Callable[P, C]) -> Callable[P, Connecting[C]]:
-    """The function `connect` of a client, with the client's own parameters."""
+    """Return the function `connect` of a client, with the client's parameters."""
 
     @wraps(make, assigned=("__doc__",))
     def connect(*args: P.args, **named: P.kwargs) -> Connecting[C]:

@@ -1,7 +1,7 @@
-"""The OpenTelemetry context of whoever sends, carried in a record's headers to whoever reads it.
+"""Carries the sender's OpenTelemetry context in record headers to the reader.
 
-Knows: which headers the global propagator of OpenTelemetry writes and reads (W3C `traceparent`, unless it was set otherwise).
-Refuses to know: spans, exporters. Needs the package `opentelemetry-api`, and only when it is used.
+Uses the headers of OpenTelemetry's global propagator (W3C `traceparent` by default). Needs the package
+`opentelemetry-api` only when it is used. Does not handle: spans, exporters.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,7 +21,7 @@ def check_installed() -> None:
 
 
 def with_context(headers: Sequence[Header]) -> tuple[Header, ...]:
-    """These headers, and those of the current context: none outside of a span."""
+    """Return these headers, and those of the current context: none outside a span."""
     from opentelemetry import propagate  # noqa: PLC0415
 
     carrier: dict[str, str] = {}
@@ -31,7 +31,8 @@ def with_context(headers: Sequence[Header]) -> tuple[Header, ...]:
 
 
 def context_of(headers: Iterable[Header]) -> "Context":
-    """The context in which a record was sent: `tracer.start_as_current_span("work", context_of(record.headers))`."""
+    """Return the context in which a record was sent: `tracer.start_as_current_span("work",
+    context_of(record.headers))`."""
     from opentelemetry import propagate  # noqa: PLC0415
 
     return propagate.extract({name: value.decode(errors="replace") for name, value in headers if value is not None})

@@ -1,11 +1,10 @@
-"""The key-value engine: a keyspace in memory, the log that outlives it, and the clock that orders its changes.
+"""The key-value engine: a keyspace in memory, the log that makes it durable, and the clock that orders its changes.
 
-Knows: keys, values, expiry, memory, and how all of it comes back after a crash. Refuses to know: wires, the event loop, topics.
-May import: storage, model, codec.
+Does not handle: wire protocols, the event loop, topics. May import: storage, model, codec.
 
-A program that uses the store of some server asks here, too: `braidlog.kv.connect(url)` blocks, `braidlog.kv.aio.connect(url)` is
-for asyncio, `braidlog.kv.commands` are what `run` takes. They live in `braidlog.client`, and nothing of it is imported before it
-is asked for: a server does without.
+Client programs also start here: `braidlog.kv.connect(url)` blocks, `braidlog.kv.aio.connect(url)` is for asyncio,
+and `braidlog.kv.commands` are the arguments of `run`. They are part of `braidlog.client`, which is imported on
+first use only: a server does not need it.
 """
 
 from importlib import import_module

@@ -1,7 +1,8 @@
-"""What may be changed in a registry, and which entries say so. Nothing is changed here.
+"""Validates changes of a registry, and returns the entries that record them. Nothing is changed here.
 
-Knows: the rules of registering, deleting, levels and modes, with Confluent's codes and words. Refuses to know: HTTP, the log.
-Each function takes a state and gives what to append and what to answer; with nothing to append, all is as wanted already.
+Implements registering, deleting, levels and modes, with Confluent's codes and messages. Does not handle: HTTP, the
+log. Each function takes a state and returns what to append and what to answer; if nothing is to be appended, the
+state is as requested.
 """
 
 from typing import Any, Final, NamedTuple
@@ -33,7 +34,7 @@ class Change(NamedTuple):
 
 
 class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A schema as a client sends it."""
+    """A schema as sent by a client."""
 
     schema: str = ""
     schemaType: str | None = None  # noqa: N815 - as it is written
@@ -58,7 +59,7 @@ def check_subject(subject: str) -> str:
     return subject.removeprefix(":.:")
 
 
-# -- looking ---------------------------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------------------------
 
 
 def no_subject(subject: str) -> RegistryError:
@@ -66,63 +67,63 @@ def no_subject(subject: str) -> RegistryError:
 
 
 def versions_of(state: State, subject: str, *, deleted: bool) -> list[Version]:
-    found = state.versions(subject, deleted=deleted)
-    if not found:
+    versions = state.versions(subject, deleted=deleted)
+    if not versions:
         raise no_subject(subject)
-    return found
+    return versions
 
 
-def version_of(state: State, subject: str, wanted: str, *, deleted: bool = False) -> Version:
-    number = _number(wanted)
-    found = versions_of(state, subject, deleted=deleted)
-    for each in found if number is not None else found[-1:]:
+def version_of(state: State, subject: str, number_text: str, *, deleted: bool = False) -> Version:
+    number = _number(number_text)
+    versions = versions_of(state, subject, deleted=deleted)
+    for each in versions if number is not None else versions[-1:]:
         if number in (None, each.version):
             return each
-    raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {wanted} not found.")
+    raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {number_text} not found.")
 
 
-def _number(wanted: str) -> int | None:
-    """None: the latest."""
-    if wanted in (LATEST, "-1"):
+def _number(text: str) -> int | None:
+    """Parse a version number; None: the latest."""
+    if text in (LATEST, "-1"):
         return None
-    if wanted.isascii() and wanted.isdecimal() and len(wanted) < 11 and 1 <= int(wanted) <= VERSION_MAX:
-        return int(wanted)
+    if text.isascii() and text.isdecimal() and len(text) < 11 and 1 <= int(text) <= VERSION_MAX:
+        return int(text)
     raise RegistryError(
         Code.INVALID_VERSION,
-        f"The specified version '{wanted[:40]}' is not a valid version id. Allowed values are between [1, 2^31-1] and "
+        f"The specified version '{text[:40]}' is not a valid version id. Allowed values are between [1, 2^31-1] and "
         'the string "latest"',
     )
 
 
-def lookup(state: State, subject: str, wanted: Wanted, *, deleted: bool) -> Version:
-    found = _same(state, versions_of(state, subject, deleted=deleted), _read(state, wanted))
-    if found is None:
+def lookup(state: State, subject: str, sent: Wanted, *, deleted: bool) -> Version:
+    same = _same(state, versions_of(state, subject, deleted=deleted), _read(state, sent))
+    if same is None:
         raise RegistryError(Code.SCHEMA_NOT_FOUND, "Schema not found")
-    return found
+    return same
 
 
-def _read(state: State, wanted: Wanted) -> Schema:
-    """With the text that is kept."""
-    plain = wanted.plain()
+def _read(state: State, sent: Wanted) -> Schema:
+    """Return the schema with its stored text."""
+    plain = sent.plain()
     return msgspec.structs.replace(plain, text=state.text(plain))
 
 
 def _same(state: State, versions: list[Version], schema: Schema) -> Version | None:
-    """The newest version that is this schema."""
+    """Return the newest version with this schema."""
     identity = state.identity(schema)
-    for each in reversed(versions):
-        if (each.schema.type, each.schema.references) == (schema.type, schema.references) and (
-            each.schema.text == schema.text or state.identity(each.schema) == identity
+    for version in reversed(versions):
+        if (version.schema.type, version.schema.references) == (schema.type, schema.references) and (
+            version.schema.text == schema.text or state.identity(version.schema) == identity
         ):
-            return each
+            return version
     return None
 
 
-def compatible(state: State, subject: str, wanted: Wanted, version: str | None) -> list[str]:
-    """Why a schema does not fit what is there: one version, or (None) those that the level speaks of."""
-    schema, level = _read(state, wanted), state.level(subject)
-    found = state.versions(subject, deleted=False) if version is None else [version_of(state, subject, version)]
-    return state.misfits(schema, found, level)
+def compatible(state: State, subject: str, sent: Wanted, version: str | None) -> list[str]:
+    """Return the incompatibilities with one version, or (None) with those that the level requires."""
+    schema, level = _read(state, sent), state.level(subject)
+    earlier = state.versions(subject, deleted=False) if version is None else [version_of(state, subject, version)]
+    return state.misfits(schema, earlier, level)
 
 
 # -- changing --------------------------------------------------------------------------------------------------------
@@ -134,16 +135,16 @@ def _check_writable(state: State, subject: str | None) -> None:
         raise RegistryError(Code.NOT_PERMITTED, f"{what} is in read-only mode")
 
 
-def register(state: State, subject: str, wanted: Wanted) -> Change:
+def register(state: State, subject: str, sent: Wanted) -> Change:
     _check_writable(state, subject)
     imports = state.mode(subject) == "IMPORT"
-    if (wanted.id >= 0) != imports:
+    if (sent.id >= 0) != imports:
         words = "is in import mode: name an id" if imports else "is not in import mode"
         raise RegistryError(Code.NOT_PERMITTED, f"Subject {subject} {words}")
-    schema = _read(state, wanted)
+    schema = _read(state, sent)
     live, every = state.versions(subject, deleted=False), state.versions(subject, deleted=True)
     there = _same(state, live, schema)
-    if there is not None and wanted.id in (-1, there.id):
+    if there is not None and sent.id in (-1, there.id):
         return Change([], {"id": there.id})
     if not imports:
         level = state.level(subject)
@@ -155,17 +156,17 @@ def register(state: State, subject: str, wanted: Wanted) -> Change:
                 f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
                 f"details: [{details}] (compatibility: {level})",
             )
-    number = _id(state, every, schema, wanted)
-    version = wanted.version if imports and wanted.version > 0 else max((each.version for each in every), default=0) + 1
+    number = _id(state, every, schema, sent)
+    version = sent.version if imports and sent.version > 0 else max((each.version for each in every), default=0) + 1
     return Change([schema_entry(Version(subject, version, number, schema))], {"id": number})
 
 
-def _id(state: State, versions: list[Version], schema: Schema, wanted: Wanted) -> int:
-    """One schema has one id wherever it is registered."""
-    if wanted.id >= 0:
-        if wanted.id in state.schemas and state.schemas[wanted.id] != schema:
-            raise RegistryError(Code.NOT_PERMITTED, f"Overwrite new schema with id {wanted.id} is not permitted.")
-        return wanted.id
+def _id(state: State, versions: list[Version], schema: Schema, sent: Wanted) -> int:
+    """Return the schema's id: a schema has the same id wherever it is registered."""
+    if sent.id >= 0:
+        if sent.id in state.schemas and state.schemas[sent.id] != schema:
+            raise RegistryError(Code.NOT_PERMITTED, f"Overwrite new schema with id {sent.id} is not permitted.")
+        return sent.id
     there = _same(state, versions, schema)
     known = state.id_of(schema) if there is None else there.id
     return state.max_id + 1 if known is None else known
@@ -194,24 +195,24 @@ def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
     return Change(entries, numbers)
 
 
-def delete_version(state: State, subject: str, wanted: str, *, permanent: bool) -> Change:
+def delete_version(state: State, subject: str, number_text: str, *, permanent: bool) -> Change:
     _check_writable(state, subject)
-    found = version_of(state, subject, wanted, deleted=True)
-    if wanted in (LATEST, "-1") and not permanent:
-        found = version_of(state, subject, wanted)
-    what = f"Subject '{subject}' Version {found.version}"
-    if permanent and not found.deleted:
+    version = version_of(state, subject, number_text, deleted=True)
+    if number_text in (LATEST, "-1") and not permanent:
+        version = version_of(state, subject, number_text)
+    what = f"Subject '{subject}' Version {version.version}"
+    if permanent and not version.deleted:
         raise RegistryError(
             Code.VERSION_NOT_SOFT_DELETED, f"{what} was not deleted first before being permanently deleted"
         )
-    if not permanent and found.deleted:
+    if not permanent and version.deleted:
         raise RegistryError(
             Code.VERSION_SOFT_DELETED, f"{what} was soft deleted. Set permanent=true to delete permanently"
         )
-    _check_unreferenced(state, found, permanent=permanent)
+    _check_unreferenced(state, version, permanent=permanent)
     if permanent:
-        return Change([max_id_entry(state.max_id), gone_entry(found)], found.version)
-    return Change([schema_entry(msgspec.structs.replace(found, deleted=True))], found.version)
+        return Change([max_id_entry(state.max_id), gone_entry(version)], version.version)
+    return Change([schema_entry(msgspec.structs.replace(version, deleted=True))], version.version)
 
 
 def _check_unreferenced(state: State, each: Version, *, permanent: bool) -> None:
@@ -221,9 +222,9 @@ def _check_unreferenced(state: State, each: Version, *, permanent: bool) -> None
         raise RegistryError(Code.REFERENCE_EXISTS, f"One or more references exist to the schema {who}.")
 
 
-def set_level(state: State, subject: str | None, wanted: object) -> Change:
+def set_level(state: State, subject: str | None, text: object) -> Change:
     _check_writable(state, subject)
-    level = wanted.upper() if isinstance(wanted, str) else ""
+    level = text.upper() if isinstance(text, str) else ""
     if level not in Level.__members__:
         raise RegistryError(
             Code.INVALID_COMPATIBILITY,
@@ -248,8 +249,8 @@ def no_level(subject: str) -> RegistryError:
     )
 
 
-def set_mode(state: State, subject: str | None, wanted: object, *, force: bool) -> Change:
-    mode = wanted.upper() if isinstance(wanted, str) else ""
+def set_mode(state: State, subject: str | None, text: object, *, force: bool) -> Change:
+    mode = text.upper() if isinstance(text, str) else ""
     if mode not in MODES:
         raise RegistryError(Code.INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
     there = any(True for _ in state.every(deleted=True)) if subject is None else subject in state.subjects

@@ -1,8 +1,8 @@
-"""What a registry computes from schemas: the text it keeps, and whether versions are compatible.
+"""Computes a registry's results from schemas: the stored text, and compatibility.
 
 A new schema is compared with earlier versions by the level of its subject:
 
-| level | the new one reads data of | data of the new one is read by |
+| level | the new schema reads data of | data of the new schema is read by |
 |---|---|---|
 | BACKWARD | the last version | |
 | FORWARD | | the last version |
@@ -10,7 +10,7 @@ A new schema is compared with earlier versions by the level of its subject:
 | …_TRANSITIVE | as above, all versions | |
 | NONE | nothing is compared | |
 
-Invariant: a `Reading` and a `Comparison` contain all that they need, so that a process with limits computes them.
+A `Reading` and a `Comparison` are self-contained, so that a process with limits can compute them.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,10 +23,11 @@ from braidlog.registry.errors import too_complex
 from braidlog.registry.schemas import Parsed, Schema, read
 
 MISFITS_MAX: Final = 100
-"""Of one comparison: more are not listed."""
+"""Maximum incompatibilities listed for a comparison."""
 MISFIT_CHARACTERS_MAX: Final = 1000
 SMALL_CHARACTERS_MAX: Final = 8 * 1024
-"""A schema this long, with its references, takes milliseconds and little memory to read, whatever it contains."""
+"""A schema up to this length, with its references, is parsed in milliseconds and with little memory, whatever its
+content."""
 
 
 class Level(StrEnum):
@@ -44,55 +45,55 @@ class Level(StrEnum):
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """A schema with all that it refers to."""
+    """A schema with all its references."""
 
     schema: Schema
     referenced: Mapping[str, Schema]
 
     @property
     def is_small(self) -> bool:
-        """Whether any process may read it without limits."""
+        """Whether it can be parsed in this process without limits."""
         texts = (self.schema.text, *(each.text for each in self.referenced.values()))
         return sum(map(len, texts)) <= SMALL_CHARACTERS_MAX
 
     def parsed(self) -> Parsed:
-        """Read the schema. Raises INVALID_SCHEMA."""
+        """Parse the schema. Raises INVALID_SCHEMA."""
         return read(self.schema, self.referenced)
 
 
 class Reading(msgspec.Struct, frozen=True, tag=True):
-    """A schema to read, and the format to write it in: "" is the text that the registry keeps."""
+    """A schema to parse, and the format to write it in: "" is the stored text."""
 
     schema: Whole
     format: str = ""
 
     def answer(self) -> list[str]:
-        """The text, and the identity, which schemas of one meaning share. Raises INVALID_SCHEMA."""
+        """Return the text, and the identity, which equivalent schemas share. Raises INVALID_SCHEMA."""
         parsed = self.schema.parsed()
         return [parsed.formatted(self.format), parsed.identity]
 
 
 class Comparison(msgspec.Struct, frozen=True, tag=True):
-    """`earlier`: the versions that the level names, oldest first."""
+    """A comparison of schemas. `earlier`: the versions that the level names, oldest first."""
 
     new: Whole
     earlier: list[Whole]
     level: Level
 
     def answer(self) -> list[str]:
-        """What does not fit. Raises INVALID_SCHEMA when the comparison has too many pairs of types."""
+        """Return the incompatibilities. Raises INVALID_SCHEMA if there are too many pairs of types."""
         new = self.new.parsed()
-        found: list[str] = []
+        faults: list[str] = []
         for each in self.earlier:
-            found += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
-        return found[:MISFITS_MAX]
+            faults += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
+        return faults[:MISFITS_MAX]
 
     def _misfits(self, new: Parsed, earlier: Whole) -> list[str]:
         if earlier.schema.type != self.new.schema.type:
             return ["the earlier schema is of another type"]
         parsed = earlier.parsed()
-        found = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
-        return found if self.level.startswith("BACKWARD") else found + parsed.misfits(new)
+        faults = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
+        return faults if self.level.startswith("BACKWARD") else faults + parsed.misfits(new)
 
 
 Task = Reading | Comparison

@@ -1,11 +1,11 @@
-"""What a registry says no with: Confluent's published codes, whose first three digits are those of HTTP; and what cannot be done
-with a schema that is there."""
+"""Errors of a registry: Confluent's published codes, whose first three digits are an HTTP status; and schemas that
+cannot be used for columns."""
 
 from enum import IntEnum
 from typing import Final
 
 WHY_CHARS_MAX: Final = 300
-"""Of what is said of a value that is not as its schema says."""
+"""Maximum length of the error of an invalid value."""
 INVALID_CHARS_MAX: Final = 1000
 
 
@@ -40,7 +40,7 @@ class Code(IntEnum):
 
 
 class RegistryError(Exception):
-    """A refusal, as its client reads it."""
+    """A refused request, as its client sees it."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -48,10 +48,10 @@ class RegistryError(Exception):
 
 
 PAIRS_MAX: Final = 100_000
-"""Of types, of one comparison: about a second of a processor."""
+"""Maximum pairs of types in one comparison: about a second of CPU time."""
 SIMPLIFY: Final = (
-    "use fewer branches in unions (Avro), anyOf, oneOf and allOf (JSON), use shorter names, move types to schemas of their "
-    "own, compare with fewer versions (a level without _TRANSITIVE), or set the subject's compatibility to NONE"
+    "use fewer branches in unions (Avro), anyOf, oneOf and allOf (JSON), use shorter names, move types to separate "
+    "schemas, compare with fewer versions (a level without _TRANSITIVE), or set the subject's compatibility to NONE"
 )
 
 
@@ -60,9 +60,9 @@ def too_complex(limit: str = f"{PAIRS_MAX} pairs of types") -> RegistryError:
 
 
 def invalid(message: str) -> RegistryError:
-    """A message may quote the schema: it is shortened."""
+    """Return an INVALID_SCHEMA error. A message may quote the schema, so it is shortened."""
     return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message[:INVALID_CHARS_MAX]}")
 
 
 class ColumnTypeError(ValueError):
-    """A schema, or a part of one, that is no column, or whose values are not read."""
+    """A schema, or a part of one, that cannot be a column, or whose values cannot be read."""

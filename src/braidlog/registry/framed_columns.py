@@ -1,7 +1,7 @@
-"""Columns of values that begin with ids of schemas: those of each id are read together.
+"""Decodes values that begin with schema ids to a column: values with the same id are decoded together.
 
-Knows: how rows are grouped by what they begin with, and put in order again. Refuses to know: formats, where a schema comes from.
-Invariant: what reads the values of one beginning is looked for once; a value that nothing reads is null, and its error says why.
+Each prefix is looked up once. A value without a decoder is null, and its error gives the reason. Does not handle:
+formats, finding schemas.
 """
 
 from collections.abc import Callable
@@ -15,18 +15,18 @@ from braidlog.registry.schemas import AVRO
 from braidlog.registry.value_columns import Decode, Errors
 
 Find = Callable[[bytes], Decode]
-"""What reads the values that begin so; `RegistryError` or `ColumnTypeError` if nothing does."""
+"""Returns the decoder for a prefix; raises `RegistryError` or `ColumnTypeError` if there is none."""
 
 
 class Framed:
-    """Reads values of one format as a column of one type."""
+    """Decodes values of one format to a column of one type."""
 
     def __init__(self, format_: str, kind: pa.DataType, find: Find) -> None:
         self._has_indexes = format_ != AVRO
         self._kind = kind
         self._find = find
         self._known: dict[bytes, Decode | str] = {}
-        """What begins a value → what reads it, or why nothing does."""
+        """The prefix of a value → its decoder, or the reason why there is none."""
 
     def __call__(self, values: pa.Array) -> tuple[pa.Array, Errors]:
         rows: list[bytes | None] = values.to_pylist()
@@ -36,7 +36,7 @@ class Framed:
         for head, places in groups.items():
             decode = self._decoder(head) if head else None
             if callable(decode):
-                # What has a head is no null.
+                # A value with a prefix is not null.
                 part, wrong = decode([value[len(head) :] for at in places if (value := rows[at]) is not None])
                 for at, why in zip(places, wrong, strict=True):
                     errors[at] = why
@@ -48,8 +48,8 @@ class Framed:
         return _in_order(parts, list(groups.values()), self._kind), errors
 
     def _groups(self, rows: list[bytes | None], errors: Errors) -> dict[bytes, list[int]]:
-        """Rows by what they begin with; b"" of those that are null, or have no id."""
-        found: dict[bytes, list[int]] = {}
+        """Group rows by prefix; b"" for null values, and values without an id."""
+        groups: dict[bytes, list[int]] = {}
         for at, value in enumerate(rows):
             head = b""
             if value is not None:
@@ -58,8 +58,8 @@ class Framed:
                     head = value[: framing.read_indexes(value)[1] if self._has_indexes else framing.BYTES]
                 except framing.FramingError as error:
                     errors[at] = str(error)
-            found.setdefault(head, []).append(at)
-        return found
+            groups.setdefault(head, []).append(at)
+        return groups
 
     def _decoder(self, head: bytes) -> Decode | str:
         if head not in self._known:
@@ -71,7 +71,7 @@ class Framed:
 
 
 def _in_order(parts: list[pa.Array], places: list[list[int]], kind: pa.DataType) -> pa.Array:
-    """Groups of rows as they stood."""
+    """Return the groups' rows in their original order."""
     if len(parts) < 2:
         return parts[0] if parts else pa.nulls(0, kind)
     order = pa.array([at for group in places for at in group], pa.int64())

@@ -1,10 +1,10 @@
-"""What stands before a value whose schema is in a registry: Confluent's wire format.
+"""The prefix of a value whose schema is in a registry: Confluent's wire format.
 
     u8 0 | i32 id | payload                                 Avro, JSON
     u8 0 | i32 id | indexes | payload                       Protobuf
 
-The indexes are zig-zag varints: how many there are, then the place of a message among those of its file, and of those inside it
-among its own; a single 0 stands for one index of 0, the first message. Refuses to know: what an id stands for.
+The indexes are zig-zag varints: their count, then the index of a message among those of its file, then among those
+nested in it, and so on; a single 0 stands for one index of 0, the first message. Does not handle: looking up ids.
 """
 
 from typing import Final
@@ -21,11 +21,11 @@ NO_ID: Final = "no schema id: a value with one begins with a byte 0 and four byt
 
 
 class FramingError(ValueError):
-    """A value that does not begin as one with a schema does."""
+    """A value without a valid prefix."""
 
 
 def subject_of(topic: str) -> str:
-    """Where the schemas of a topic's values are, unless its clients name them otherwise."""
+    """Return the subject of a topic's values by the default naming strategy."""
     return f"{topic}-value"
 
 
@@ -34,7 +34,7 @@ def has_id(value: bytes) -> bool:
 
 
 def id_of(value: bytes) -> int:
-    """The schema's id; the payload begins after `BYTES`."""
+    """Return the schema's id; the payload begins after `BYTES`."""
     if not has_id(value):
         raise FramingError(NO_ID)
     return int.from_bytes(value[1:BYTES], "big")
@@ -45,15 +45,15 @@ def head(schema_id: int) -> bytes:
 
 
 def read_indexes(value: bytes, position: int = BYTES) -> tuple[tuple[int, ...], int]:
-    """Which message of its file a Protobuf value is, and where that begins."""
+    """Return the indexes of a Protobuf value's message, and the position after them."""
     try:
         count, position = read_varlong(value, position, len(value))
         if not 0 <= count <= INDEXES_MAX:
             raise FramingError(f"{count} message indexes")
-        found = []
+        indexes = []
         for _ in range(count):
             index, position = read_varlong(value, position, len(value))
-            found.append(index)
+            indexes.append(index)
     except ProtocolError as error:
-        raise FramingError(f"no message indexes: {error}") from None
-    return tuple(found) or (0,), position
+        raise FramingError(f"invalid message indexes: {error}") from None
+    return tuple(indexes) or (0,), position

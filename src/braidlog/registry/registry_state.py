@@ -1,14 +1,15 @@
-"""What the log of schemas says together: subjects, versions, ids, levels, modes. A fold over keys and values.
+"""The registry's state: subjects, versions, ids, levels, modes, as a fold over the log of schemas.
 
-Knows: the JSON of Confluent's `_schemas` topic, so that its tools read ours and we read theirs. Refuses to know: who asks, what
-may be changed (`changes.py`). Invariants: an id never stands for two schemas, also after what had it was deleted for good and
-compacted away: that is why the highest id is kept beside (under the key that others skip). What is not understood is skipped.
+Reads and writes the JSON of Confluent's `_schemas` topic, so that both implementations' tools work. Unknown records
+are skipped. An id never changes its schema, even after its schema was permanently deleted and compacted away: the
+highest id is stored in a separate record (under a key that other tools skip). Does not handle: authorization,
+validating changes (`changes.py`).
 
     {"keytype":"SCHEMA","subject":"a-value","version":1,"magic":1}   {"subject":…,"version":1,"id":1,"schema":"…","deleted":false}
     {"keytype":"CONFIG","subject":null,"magic":0}                    {"compatibilityLevel":"FULL"}
     {"keytype":"MODE","subject":"a-value","magic":0}                 {"mode":"READONLY"}
-    {"keytype":"DELETE_SUBJECT","subject":"a-value","magic":0}       {"subject":…,"version":3}     up to this version
-    {"keytype":"CLEAR_SUBJECT","subject":"a-value","magic":0}        {"subject":…}                 deleted for good
+        {"keytype":"DELETE_SUBJECT","subject":"a-value","magic":0}       {"subject":…,"version":3}     up to this version
+        {"keytype":"CLEAR_SUBJECT","subject":"a-value","magic":0}        {"subject":…}                 permanently deleted
     {"keytype":"NOOP","magic":0}                                     {"maxId":17}
 """
 
@@ -23,9 +24,9 @@ from braidlog.registry.errors import Code, RegistryError
 from braidlog.registry.schemas import AVRO, Reference, Schema, check_text, referenced
 
 READ_CHARACTERS_MAX: Final = 16 * 1024 * 1024
-"""Of the schemas whose readings are remembered."""
+"""Maximum size of the cached readings' schemas."""
 READING_CHARACTERS: Final = 500
-"""What a reading counts without its texts."""
+"""The overhead of a cached reading."""
 Entry = tuple[bytes, bytes | None]
 
 
@@ -54,7 +55,7 @@ class _SchemaValue(msgspec.Struct, omit_defaults=True, rename={"type": "schemaTy
 
 
 class _Value(msgspec.Struct):
-    """Of every other key, as far as it is read here."""
+    """The value of any other key, with the fields that are used here."""
 
     compatibilityLevel: str = ""  # noqa: N815 - as it is written
     mode: str = ""
@@ -92,7 +93,7 @@ def max_id_entry(max_id: int) -> Entry:
 
 
 class State:
-    """Everything up to some offset."""
+    """The state up to some offset."""
 
     def __init__(self, compute: Compute = compute) -> None:
         self._compute = compute
@@ -140,11 +141,11 @@ class State:
             if before is not None:
                 self._forget(before)
             return
-        told = _schema_values.decode(value)
-        schema = Schema(told.text, told.type, tuple(told.references))
-        if before is not None and before.id != told.id:
+        record = _schema_values.decode(value)
+        schema = Schema(record.text, record.type, tuple(record.references))
+        if before is not None and before.id != record.id:
             self._forget(before)
-        self._put(Version(told.subject, told.version, told.id, schema, told.deleted))
+        self._put(Version(record.subject, record.version, record.id, schema, record.deleted))
 
     def _put(self, each: Version) -> None:
         self.subjects.setdefault(each.subject, {})[each.version] = each
@@ -161,12 +162,12 @@ class State:
             self.schemas.pop(gone.id, None)
             self._ids.pop(gone.schema, None)
 
-    # -- questions -----------------------------------------------------------------------------------------------
+    # -- queries -------------------------------------------------------------------------------------------------
 
     def versions(self, subject: str, *, deleted: bool) -> list[Version]:
-        """In order; with `deleted`, those too that are deleted and not gone."""
-        found = self.subjects.get(subject, {})
-        return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
+        """Return the versions in order; with `deleted`, also those that are soft-deleted."""
+        by_number = self.subjects.get(subject, {})
+        return [by_number[number] for number in sorted(by_number) if deleted or not by_number[number].deleted]
 
     def every(self, *, deleted: bool) -> Iterator[Version]:
         for subject in sorted(self.subjects):
@@ -176,30 +177,31 @@ class State:
         return (each for each in self.every(deleted=deleted) if each.id == number)
 
     def subject_state(self, subject: str) -> list[Entry]:
-        """What somebody needs who reads values of a subject: its versions, deleted ones too, and all that they refer to."""
-        found: dict[tuple[str, int], Version] = {}
+        """Return the entries for a reader of the subject's values: its versions, including deleted ones, and all
+        references."""
+        needed: dict[tuple[str, int], Version] = {}
         waiting = self.versions(subject, deleted=True)
         while waiting:
             each = waiting.pop()
-            if (each.subject, each.version) not in found:
-                found[each.subject, each.version] = each
+            if (each.subject, each.version) not in needed:
+                needed[each.subject, each.version] = each
                 for reference in each.schema.references:
                     versions = self.versions(reference.subject, deleted=True)
                     newest = reference.version == -1
                     waiting += versions[-1:] if newest else [v for v in versions if v.version == reference.version]
-        return [schema_entry(found[place]) for place in sorted(found)]
+        return [schema_entry(needed[place]) for place in sorted(needed)]
 
     def id_of(self, schema: Schema) -> int | None:
         return self._ids.get(schema)
 
     def find(self, reference: Reference) -> Schema:
-        """What a reference names; a deleted version too, which those that refer to it still need."""
+        """Return the schema of a reference, even a deleted version, which its referrers still need."""
         versions = self.versions(reference.subject, deleted=True)
         if reference.version == -1 and versions:
             return versions[-1].schema
-        for each in versions:
-            if each.version == reference.version:
-                return each.schema
+        for version in versions:
+            if version.version == reference.version:
+                return version.schema
         raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {reference.version} not found.")
 
     def referring(self, to: Version, *, deleted: bool = False) -> list[Version]:
@@ -211,34 +213,34 @@ class State:
         ]
 
     def text(self, schema: Schema, format_: str = "") -> str:
-        """The text of a schema in a format; "" is the text that the registry keeps. Raises INVALID_SCHEMA."""
+        """Return a schema's text in a format; "" is the stored text. Raises INVALID_SCHEMA."""
         return self._reading(schema, format_)[0]
 
     def identity(self, schema: Schema) -> str:
-        """What schemas of one meaning share. Raises INVALID_SCHEMA."""
+        """Return the identity, which equivalent schemas share. Raises INVALID_SCHEMA."""
         return self._reading(schema)[1]
 
     def _reading(self, schema: Schema, format_: str = "") -> list[str]:
-        """Read a schema, as `Reading` says, and remember the result while there is room."""
-        found = self._readings.get((schema, format_))
-        if found is None:
+        """Parse a schema as `Reading` does; cache the result if there is room."""
+        reading_known = self._readings.get((schema, format_))
+        if reading_known is None:
             check_text(schema)
             reading = Reading(Whole(schema, referenced(schema, self.find)), format_)
-            found = compute(reading) if reading.schema.is_small else self._compute(reading)
-            if found[0] == schema.text:
-                found[0] = schema.text
-            # A text that is registered is here anyway: a subject may have any number of large versions.
-            texts = {found[0], schema.text} - {schema.text if schema in self._ids else ""}
+            reading_known = compute(reading) if reading.schema.is_small else self._compute(reading)
+            if reading_known[0] == schema.text:
+                reading_known[0] = schema.text
+            # A registered text is in memory anyway, but a subject may have any number of large versions.
+            texts = {reading_known[0], schema.text} - {schema.text if schema in self._ids else ""}
             characters = READING_CHARACTERS + sum(map(len, texts))
             self._read_characters += characters
             if self._read_characters > READ_CHARACTERS_MAX:
                 self._readings.clear()
                 self._read_characters = characters
-            self._readings[schema, format_] = found
-        return found
+            self._readings[schema, format_] = reading_known
+        return reading_known
 
     def misfits(self, new: Schema, earlier: Sequence[Version], level: Level) -> list[str]:
-        """What does not fit between a schema and those of the earlier versions that the level names."""
+        """Return the incompatibilities of a schema with those earlier versions that the level names."""
         named = earlier if level.is_transitive else earlier[-1:]
         if level is Level.NONE or not named:
             return []
@@ -248,8 +250,8 @@ class State:
         return self._compute(Comparison(new_one, others, level))
 
     def level(self, subject: str | None) -> Level:
-        found = self.levels.get(subject) or self.levels.get(None, "")
-        return Level(found) if found in Level.__members__ else Level.BACKWARD
+        level = self.levels.get(subject) or self.levels.get(None, "")
+        return Level(level) if level in Level.__members__ else Level.BACKWARD
 
     def mode(self, subject: str | None) -> str:
         return self.modes.get(subject) or self.modes.get(None) or "READWRITE"

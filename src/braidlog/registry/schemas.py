@@ -1,7 +1,7 @@
-"""Schemas of all types behind one face: read a text, compare two, give one in another format.
+"""Schemas of all types behind one interface: parse, compare, format.
 
-Knows: which type is read by whom, how references are found. Refuses to know: subjects, versions, where schemas are kept.
-Invariant: `text` is what is kept and given out; two schemas of a subject are the same when `identity` is.
+`text` is what is stored and returned; two schemas of a subject are the same if their `identity` is. Does not handle:
+subjects, versions, storage.
 """
 
 import base64
@@ -25,14 +25,14 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 TYPES: Final = (JSON, PROTOBUF, AVRO)
 TEXT_BYTES_MAX: Final = 1024 * 1024
 REFERENCES_MAX: Final = 100
-"""Of one schema, with those of its references."""
+"""Maximum nesting of a schema, including its references."""
 REFERENCED_CHARACTERS_MAX: Final = 4 * 1024 * 1024
-"""Of all schemas that one refers to, together."""
+"""Maximum length of all referenced schemas together."""
 SERIALIZED: Final = "serialized"
 
 
 class Reference(msgspec.Struct, frozen=True):
-    """`name` is how the schema calls the other one: a type's name, an address, a path of an import."""
+    """`name` is the name that the schema uses for the other one: a type name, an address, an import path."""
 
     name: str
     subject: str
@@ -40,7 +40,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """As it is kept."""
+    """A schema as it is stored."""
 
     text: str
     type: str = AVRO
@@ -48,32 +48,32 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 Find = Callable[[Reference], Schema]
-"""The schema that a reference names; raises if there is none."""
+"""Returns the schema of a reference; raises if there is none."""
 
 
 class Parsed(Protocol):
-    """What every type's schema can do."""
+    """A parsed schema of any type."""
 
     @property
     def text(self) -> str: ...
 
     @property
     def identity(self) -> str:
-        """A digest that schemas of one meaning share."""
+        """A digest that equivalent schemas share."""
         ...
 
     def misfits(self, writer: Any) -> list[str]:  # noqa: ANN401 - one of the same type
-        """Why data of another schema cannot be read with this one."""
+        """Return why data of another schema cannot be read with this one."""
         ...
 
-    def formatted(self, wanted: str) -> str: ...
+    def formatted(self, format_: str) -> str: ...
 
 
 class AvroSchema:
     def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
         known: dict[str, avro.Type] = {}
-        for each in references.values():
-            known.update(avro.parse(each.text, known).names)
+        for reference in references.values():
+            known.update(avro.parse(reference.text, known).names)
         read = avro.parse(text, known)
         self.root = read.root
         self.text = read.canonical
@@ -82,7 +82,7 @@ class AvroSchema:
     def misfits(self, writer: "AvroSchema") -> list[str]:
         return avro_compatibility.misfits(self.root, writer.root)
 
-    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
+    def formatted(self, format_: str) -> str:  # noqa: ARG002 - there is only one format
         return self.text
 
 
@@ -100,7 +100,7 @@ class JsonSchema:
         others = {**writer._references, **self._references}  # noqa: SLF001 - one of ours
         return json_compatibility.misfits(self.document, writer.document, others.get)
 
-    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
+    def formatted(self, format_: str) -> str:  # noqa: ARG002 - there is only one format
         return self.text
 
 
@@ -112,27 +112,27 @@ def _encoded(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise invalid("it contains half of a surrogate pair, which is no character") from None
+        raise invalid("it contains an unpaired surrogate, which is not a character") from None
 
 
 def _json(text: str) -> Any:  # noqa: ANN401 - JSON
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise invalid("this is no JSON") from None
+        raise invalid("this is not JSON") from None
 
 
 class ProtobufSchema:
     def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
         self._imported: proto.Symbols = {}
-        for each in references.values():
-            self._imported |= proto.symbols_of(_proto(each.text)[0])
+        for reference in references.values():
+            self._imported |= proto.symbols_of(_proto(reference.text)[0])
         self.file, is_text = _proto(text)
         unknown = [
             path for _, path in self.file.imports if not path.startswith(proto.KNOWN_FILES) and path not in references
         ]
         if unknown:
-            raise invalid(f"import {unknown[0]!r}: refer to the schema that has it")
+            raise invalid(f"import {unknown[0]!r}: add a reference to the schema that defines it")
         proto.resolve(self.file, self._imported)
         self.text = text if is_text else proto_text.write(self.file)
         self.identity = _digest(descriptor.write(self.file, "", self._imported))
@@ -140,14 +140,15 @@ class ProtobufSchema:
     def misfits(self, writer: "ProtobufSchema") -> list[str]:
         return proto_compatibility.misfits(self.file, writer.file)
 
-    def formatted(self, wanted: str) -> str:
-        if wanted != SERIALIZED:
+    def formatted(self, format_: str) -> str:
+        if format_ != SERIALIZED:
             return self.text
         return base64.b64encode(descriptor.write(self.file, "default", self._imported)).decode()
 
 
 def _proto(text: str) -> tuple[proto.File, bool]:
-    """A file as text, or its descriptor in base64 (Confluent's clients for languages without a compiler send that)."""
+    """Parse a file as text, or as a descriptor in base64 (sent by Confluent's clients for languages without a
+    compiler)."""
     try:
         return proto_text.read(text), True
     except RegistryError as error:
@@ -166,9 +167,9 @@ _CLASSES: Final[Mapping[str, Callable[[str, Mapping[str, Schema]], Parsed]]] = {
 
 
 def check_text(schema: Schema) -> None:
-    """Raises INVALID_SCHEMA for an unknown type and for a text that is empty or too long."""
+    """Raise INVALID_SCHEMA for an unknown type, and for a text that is empty or too long."""
     if schema.type not in _CLASSES:
-        raise invalid(f"type {schema.type[:40]!r}: there are {', '.join(sorted(_CLASSES))}")
+        raise invalid(f"unknown type {schema.type[:40]!r}: use {', '.join(sorted(_CLASSES))}")
     if not schema.text.strip():
         raise invalid("an empty schema")
     if len(schema.text.encode()) > TEXT_BYTES_MAX:
@@ -176,7 +177,7 @@ def check_text(schema: Schema) -> None:
 
 
 def read(schema: Schema, referenced: Mapping[str, Schema]) -> Parsed:
-    """A schema of a known type, with all that it refers to."""
+    """Parse a schema of a known type, with all its references."""
     try:
         return _CLASSES[schema.type](schema.text, referenced)
     except RecursionError:
@@ -184,14 +185,14 @@ def read(schema: Schema, referenced: Mapping[str, Schema]) -> Parsed:
 
 
 def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
-    """All that a schema refers to, by name, the innermost first."""
-    found: dict[str, Schema] = {}
+    """Return all schemas to which a schema refers, by name, innermost first."""
+    schemas: dict[str, Schema] = {}
 
     def walk(one: Schema, under_way: tuple[str, ...]) -> None:
         for each in one.references:
             if each.name in under_way:
-                raise invalid(f"reference {each.name!r} comes back to itself")
-            if each.name in found:
+                raise invalid(f"reference {each.name!r} is circular")
+            if each.name in schemas:
                 continue
             try:
                 other = find(each)
@@ -201,11 +202,11 @@ def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
             if other.type != schema.type:
                 raise invalid(f"reference {each.name!r} is of type {other.type}")
             walk(other, (*under_way, each.name))
-            found[each.name] = other
-            if len(found) > REFERENCES_MAX:
+            schemas[each.name] = other
+            if len(schemas) > REFERENCES_MAX:
                 raise invalid(f"more than {REFERENCES_MAX} references")
-            if sum(len(other.text) for other in found.values()) > REFERENCED_CHARACTERS_MAX:
+            if sum(len(other.text) for other in schemas.values()) > REFERENCED_CHARACTERS_MAX:
                 raise invalid(f"references of more than {REFERENCED_CHARACTERS_MAX} characters together")
 
     walk(schema, ())
-    return found
+    return schemas

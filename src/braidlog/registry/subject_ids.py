@@ -1,7 +1,7 @@
-"""Which ids each subject has: the part of the log of schemas that a check of records needs, without the schemas themselves.
+"""The ids of each subject: the part of the log of schemas that record validation needs, without the schemas.
 
-Knows: the records of `_schemas`, as `registry_state.py` draws them. Invariant: an id is a subject's while a version
-that is not deleted has it; the same as `State` says, held to it by a test.
+Reads the records of `_schemas` (see `registry_state.py`). An id belongs to a subject while a version with it is not deleted; a
+test compares this with `State`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class _Key(msgspec.Struct):
 
 
 class _Value(msgspec.Struct):
-    """Texts of schemas are passed over."""
+    """The fields that are used; texts of schemas are skipped."""
 
     id: int = 0
     version: int = 0
@@ -30,7 +30,7 @@ _values = msgspec.json.Decoder(_Value)
 
 
 class SubjectIds:
-    """Everything up to some offset."""
+    """The ids up to some offset."""
 
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, int]] = {}

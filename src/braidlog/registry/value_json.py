@@ -1,9 +1,9 @@
-"""Values with a schema as JSON, for people who look at records.
+"""Shows values with a schema as JSON for people.
 
-Knows: which reader a type of schema has, how what was read looks in JSON. Refuses to know: columns, where schemas come from.
-Invariants: a value is read by the schema whose id it begins with, whole, or not at all, and then it is said why; what reads the
-values of one schema is made once. Fields of Protobuf have the names of their file, and all of them are there; Avro's times are
-the numbers that were written, its bytes text where they are UTF-8, else `{"base64": "..."}`; unions are what they hold.
+Does not handle: columns, finding schemas. A value is decoded completely with the schema of its id, or not at all,
+with an error that says why. The decoder of each schema is built once. Protobuf fields have the names in their file,
+and all are shown. Avro times are encoded numbers. Avro bytes are text if they are UTF-8, else `{"base64": "..."}`;
+unions are shown as their value.
 """
 
 import base64
@@ -19,18 +19,19 @@ from braidlog.registry.schemas import AVRO, PROTOBUF, AvroSchema, Find, Protobuf
 
 KNOWN_MAX: Final = 1000
 VALUE_BYTES_MAX: Final = 1024 * 1024
-"""Longer values are not read: nobody looks at them whole."""
+"""Longer values are not decoded: they are too large to read."""
 
 Read = Callable[[bytes], Any]
-"""A payload → what JSON can hold; `ValueError` if it is none of its schema."""
+"""Converts a payload to JSON-compatible objects; `ValueError` if it does not match its schema."""
 
 
 class UndecodedError(ValueError):
-    """A value that is not shown by its schema, and why."""
+    """The reason why a value cannot be decoded."""
 
 
 class SchemaValues:
-    """Reads values as JSON. `schema_of`: what an id stands for; `find`: what a schema refers to; both raise `RegistryError`."""
+    """Decodes values to JSON. `schema_of` returns a schema by id, `find` a referenced schema; both raise
+    `RegistryError`."""
 
     def __init__(self, schema_of: Callable[[int], Schema], find: Find) -> None:
         self._schema_of = schema_of
@@ -38,7 +39,7 @@ class SchemaValues:
         self._known: dict[bytes, Read] = {}
 
     def json_of(self, value: bytes) -> bytes:
-        """Raises `UndecodedError`."""
+        """Return a value as JSON. Raises `UndecodedError`."""
         try:
             return self._json_of(value)
         except framing.FramingError as error:
@@ -78,16 +79,16 @@ def _avro_reader(schema: AvroSchema) -> Read:
 
     def read(payload: bytes) -> Any:  # noqa: ANN401 - JSON
         errors: list[str | None] = [None]
-        found = values.decoded([payload], theirs, None, errors)
+        decoded = values.decoded([payload], theirs, None, errors)
         if errors[0] is not None:
             raise ValueError(errors[0])
-        return _shown(found[0])
+        return _shown(decoded[0])
 
     return read
 
 
 def _shown(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """What fastavro gives, with bytes as text where they are; msgspec writes decimals as they stand."""
+    """Convert fastavro's result, with bytes as text if possible; msgspec encodes decimals unchanged."""
     if isinstance(value, dict):
         return {name: _shown(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -116,11 +117,11 @@ def _proto_reader(schema: ProtobufSchema, references: dict[str, Schema]) -> Read
             known[indexes] = MessageType(schema, references, name)
         message = known[indexes]
         errors: list[str | None] = [None]
-        found = message.parsed([payload[at:]], errors)
+        parsed = message.parsed([payload[at:]], errors)
         if errors[0] is not None:
             raise ValueError(errors[0])
         return json_format.MessageToDict(
-            found[0],
+            parsed[0],
             preserving_proto_field_name=True,
             always_print_fields_with_no_presence=True,
             descriptor_pool=message.pool,

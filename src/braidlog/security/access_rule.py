@@ -1,8 +1,8 @@
-"""One rule: who may, or may not, do what with which resources.
+"""An access rule: allows or denies a principal operations on resources.
 
-Knows: operations, kinds of resources, patterns. Refuses to know: other rules, who somebody is.
-Invariants: a rule says nothing of a kind that it does not name; `*` of topics leaves out those of the node itself (`__…`), which
-have to be named; a denial is about exactly the operations in it.
+Does not handle: combining rules, authentication.
+Invariants: a rule has no effect on a kind of resource that it does not name. The topic pattern `*` excludes
+internal topics (`__…`), which a rule must name. A denial covers exactly its operations.
 """
 
 from enum import StrEnum
@@ -16,7 +16,8 @@ EVERY = "*"
 
 
 class Operation(StrEnum):
-    """What can be allowed. `CLUSTER` is what only nodes and administrators do: roles, replicas, in-sync sets."""
+    """The operations that a rule can allow. `CLUSTER` is for nodes and administrators: roles, replicas, in-sync
+    sets."""
 
     DESCRIBE = "describe"
     READ = "read"
@@ -29,7 +30,7 @@ class Operation(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a rule can be about. The values are the names of a rule's fields."""
+    """The kinds of resources. The values are the names of a rule's fields."""
 
     TOPIC = "topic"
     GROUP = "group"
@@ -45,9 +46,10 @@ _GENERAL = (Operation.DESCRIBE, Operation.READ, Operation.WRITE)
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Allows `principal` to do `operations`, or denies them, on what it names: a name, a prefix that ends with `*`, or `*`.
+    """Allows or denies `principal` the `operations` on resources: a name, a prefix that ends with `*`, or `*`.
 
-    One that names nothing is about all topics; with every operation (`*`) it is an administrator's, and about everything.
+    A rule without resources covers all topics; with every operation (`*`), it is an administrator's and covers
+    everything.
     """
 
     principal: str
@@ -67,27 +69,29 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(self.topic or self.group or self.transactional_id or self.key)
 
     def pattern(self, kind: Kind) -> str:
-        """Which names of a kind it is about; empty: none."""
+        """Return the pattern for names of a kind; empty: none."""
         if self._names_something:
             pattern: str = getattr(self, kind)
             return pattern
         return EVERY if kind is Kind.TOPIC or Operation.ALL in self.operations else ""
 
     def allows(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
-        """`name` None: the node itself, or some resource of that kind."""
+        """Return whether the rule allows an operation. `name` None: on the node itself, or on some resource of that
+        kind."""
         if self.principal not in (EVERYONE, principal) or not self.speaks_of(operation):
             return False
         return self._allows_in_general(operation, kind) if name is None else self.covers(name, kind)
 
     def speaks_of(self, operation: Operation) -> bool:
-        """Whether it allows an operation, on what it names."""
+        """Return whether the rule includes an operation on the resources that it names."""
         if operation in self.operations or Operation.ALL in self.operations:
             return True
-        # Whoever may read or write something may know that it is there.
+        # Permission to read or write a resource includes the permission to see that it exists.
         return operation is Operation.DESCRIBE and not {Operation.READ, Operation.WRITE}.isdisjoint(self.operations)
 
     def _allows_in_general(self, operation: Operation, kind: Kind) -> bool:
-        """A rule about topics, even about all of them, gives no power over the node unless it says so."""
+        """Return whether the rule allows an operation without a named resource. A rule about topics includes
+        `cluster` only if it lists it."""
         if operation is Operation.CLUSTER and Operation.CLUSTER not in self.operations:
             return self.is_about_everything
         pattern = self.pattern(kind)
@@ -101,7 +105,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.pattern(kind) == EVERY if name is None else self.covers(name, kind)
 
     def covers(self, name: str, kind: Kind) -> bool:
-        """Whether it is about that resource, whoever uses it how."""
+        """Return whether the rule is about a resource, for any operation."""
         pattern = self.pattern(kind)
         if not pattern.endswith("*"):
             return bool(pattern) and name == pattern

@@ -1,11 +1,11 @@
-"""Whether someone is who it says, and how long a wrong answer takes.
+"""Verifies tokens and passwords, and delays answers to wrong ones.
 
-Knows: which networks guessed wrong lately, and how often. Refuses to know: how the proof came over the wire, sockets.
-Invariants: a right token is looked at and passes at once, whoever else guesses at its address: a token is too long to be guessed.
-Of passwords, one network has about one wrong one looked at per pause, however many connections ask, leave and come back; those
-who wait behind it are all looked at, after `WAIT_SECONDS_MAX` at the latest. The pause doubles with every failure up to a limit;
-an unknown principal and a wrong token take the same way; a network that never failed waits for nothing; the table is bounded,
-and forgets.
+Does not handle: the transport of proofs, sockets.
+Invariants: a valid token passes immediately, even if other clients guess at the same address: a token is too long
+to be guessed. Of one network, about one wrong password is verified per pause, however many connections it opens.
+Waiting attempts are all verified after `WAIT_SECONDS_MAX` at the latest. The pause doubles with every failure, up
+to a limit. An unknown principal and a wrong token take the same path. A network without failures never waits. The
+table of failures is bounded and expires.
 """
 
 import ipaddress
@@ -21,17 +21,17 @@ from braidlog.security.authorization import Authorize
 NETWORKS_MAX = 10_000
 WAIT_SECONDS_MAX = 30.0
 NOT_PROVED = "authentication failed: no such user, or not its token (a password is good on Kafka's port only)"
-"""The same words for both: who guesses learns no names."""
+"""The same text for both, so that an attacker learns no user names."""
 _IPV6_PREFIX = 64
-"""Whoever has one IPv6 address has all of its /64."""
+"""One client usually controls a whole /64."""
 
 
 Proof = Callable[[], Coroutine[Any, Any, bool]]
-"""Looks at a proof, and tells whether it holds."""
+"""Verifies a proof."""
 
 
 class Pauses(msgspec.Struct, frozen=True):
-    """The pause after a first failure, after many, and how long a failure is remembered."""
+    """The pause after a first failure, the longest pause, and how long a failure is remembered."""
 
     first_seconds: float = 0.1
     seconds_max: float = 5.0
@@ -42,7 +42,7 @@ class Pauses(msgspec.Struct, frozen=True):
 
 
 class _Suspect:
-    """A network that guessed wrong."""
+    """A network with recent failures."""
 
     __slots__ = ("failed_at", "failures", "free_at")
 
@@ -53,7 +53,8 @@ class _Suspect:
 
 
 class Authenticate:
-    """One for all doors of a node: whoever guesses at one of them is slow at all."""
+    """One instance for all listeners of a node, so that failures at one listener delay the network at every
+    listener."""
 
     def __init__(self, authorize: Authorize, runtime: Runtime, pauses: Pauses | None = None) -> None:
         self._authorize = authorize
@@ -66,14 +67,14 @@ class Authenticate:
         return self._authorize.required
 
     async def prove(self, address: str, principal: str, token: bytes) -> bool:
-        """Whether the token is that principal's. Who is wrong hears it late."""
+        """Return whether the token belongs to the principal; a failure is answered after a pause."""
         return self.holds(principal, token) or await self.verify_proof(address, _never)
 
     def holds(self, principal: str, token: bytes) -> bool:
         return self._authorize.authenticate(token) == principal
 
     async def verify_proof(self, address: str, holds: Proof) -> bool:
-        """The same for a proof that is no token: it is looked at when its turn has come, later if some were wrong lately."""
+        """Verify a proof other than a token. It waits for its turn, longer after recent failures of the network."""
         network = network_of(address)
         await self._wait_for_turn(network)
         if await holds():
@@ -91,7 +92,7 @@ class Authenticate:
             await self._runtime.wakeup().wait(pause)
 
     def _suspect(self, network: str) -> _Suspect | None:
-        """What is remembered of a network, if that is not long ago."""
+        """Return the recent failures of a network, if any."""
         suspect = self._suspects.get(network)
         if suspect is not None and self._runtime.monotonic() - suspect.failed_at > self._pauses.failure_memory_seconds:
             del self._suspects[network]
@@ -99,12 +100,12 @@ class Authenticate:
         return suspect
 
     def _failed(self, network: str) -> float:
-        """Remember it; return the pause."""
+        """Record a failure; return the pause."""
         suspect = self._suspect(network)
         if suspect is None:
             suspect = self._suspects[network] = _Suspect()
             if len(self._suspects) > NETWORKS_MAX:
-                self._suspects.popitem(last=False)  # the one that has not failed for longest
+                self._suspects.popitem(last=False)  # the one with the oldest failure
         self._suspects.move_to_end(network)
         suspect.failures += 1
         suspect.failed_at = self._runtime.monotonic()
@@ -121,7 +122,8 @@ async def _never() -> bool:
 
 
 def network_of(address: str) -> str:
-    """The addresses that are one guesser: an IPv4 address, the /64 of an IPv6 one; anything else stands for itself."""
+    """Return the network that counts as one client: an IPv4 address, the /64 of an IPv6 address; any other address
+    is its own."""
     try:
         ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

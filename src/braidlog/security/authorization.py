@@ -1,8 +1,9 @@
-"""Who may do what: principals, tokens, and what the rules say together.
+"""Decides whether a principal may do an operation, from tokens and all access rules.
 
-Knows: names, operations, kinds of resources. Refuses to know: how a name was proved on the wire (an adapter or TLS says so).
-Invariants: with rules, what no rule allows is refused, and so is what one denies; a topic one may not describe looks as if it
-were not there; tokens are compared in constant time, and only their hashes are kept.
+Does not handle: the verification of principals on the wire (done by adapters or TLS).
+Invariants: if rules exist, an operation is refused unless a rule allows it and none denies it. A topic without
+permission to describe looks as if it did not exist. Tokens are compared in constant time, and stored only as
+hashes.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from braidlog.security.resource_owners import OWNED, AllOwners, Owners
 
 ANONYMOUS = "anonymous"
 RESERVED = frozenset({ANONYMOUS, CONSOLE, EVERYONE})
-"""Principals that no token, password or certificate proves."""
+"""Principals that no token, password or certificate can prove."""
 AUTHENTICATION_REQUIRED = "authentication is required: name a user and show its token"
 __all__ = [
     "ANONYMOUS",
@@ -36,7 +37,7 @@ __all__ = [
 
 
 class NotAuthorizedError(BrokerError):
-    """No rule allows it, or one denies it. `name` None: nothing in particular."""
+    """No rule allows the operation, or one denies it. `name` None: no particular resource."""
 
     def __init__(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> None:
         what = f"{operation} here" if name is None else f"{operation} {kind.words} {name[:60]!r}"
@@ -45,38 +46,38 @@ class NotAuthorizedError(BrokerError):
         super().__init__(Reason.NOT_AUTHORIZED, f"{principal!r} may not {what}")
         self.kind = kind
         self.permission = operation.value if kind is Kind.TOPIC else f"{operation} {kind}"
-        """What a rule would have to allow, in its own words."""
+        """The permission that a rule would have to grant, in the syntax of rules."""
 
 
 class Authorize:
-    """No tokens and no rules: everyone may do everything (loopback). Otherwise nothing is allowed but by a rule."""
+    """Without tokens and rules, everything is allowed (loopback). Otherwise only what a rule allows."""
 
     door = ""
-    """How audit lines call the doors that it guards; empty: each by its dialect."""
+    """The listener's name in audit lines; empty: the name of its wire protocol."""
 
     def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule], *, has_users: bool = False) -> None:
         self._tokens = {name: _parse_hash(name, digest) for name, digest in token_hashes.items()}
         self.configured = list(rules)
         self.required = bool(token_hashes) or has_users
         self.is_open = self.is_free = not rules
-        """Whether there are no rules; whether nothing is refused to anybody who is known."""
+        """`is_open`: no rules exist. `is_free`: nothing is refused to a known principal."""
         self._owners: AllOwners | Owners | None = None
         self.administer([])
 
     def administer(self, rules: Sequence[Rule]) -> None:
-        """These hold besides the configured ones, from now on."""
+        """Replace the rules that were added to the configured ones."""
         every = [*self.configured, *rules]
         self._allowing = [rule for rule in every if not rule.deny]
         self._denying = [rule for rule in every if rule.deny]
         self._allowing_to, self._denying_to = _by_principal(self._allowing), _by_principal(self._denying)
 
     def own_by_first_use(self, owners: AllOwners | Owners) -> None:
-        """Groups and transactional ids that no rule speaks of are theirs who use them first, from now on."""
+        """Give groups and transactional ids without a rule to their first user, from now on."""
         self._owners = owners
         self.is_free = False
 
     def authenticate(self, token: bytes) -> str | None:
-        """The principal a token belongs to; every token is compared, whichever fits."""
+        """Return the principal of a token. Every known token is compared, to keep the time constant."""
         digest = hash_token(token)
         found = None
         for name, known in self._tokens.items():
@@ -88,7 +89,7 @@ class Authorize:
         return principal in self._tokens
 
     def is_allowed(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
-        """`name` None: the node itself, or some resource of that kind."""
+        """Return whether an operation is allowed. `name` None: on the node itself, or on some resource of that kind."""
         if self.required and principal == ANONYMOUS:
             return False
         if self._owners is not None and name is not None and self._is_owned(principal, name, kind):
@@ -96,7 +97,7 @@ class Authorize:
         return self.is_open or self._is_ruled(principal, operation, name, kind)
 
     def _is_ruled(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> bool:
-        """What the rules say."""
+        """Return the decision of the rules."""
         for whose in (principal, EVERYONE):
             if any(rule.denies(principal, operation, name, kind) for rule in self._denying_to.get(whose, ())):
                 return False
@@ -107,7 +108,7 @@ class Authorize:
         )
 
     def _is_owned(self, principal: str, name: str, kind: Kind) -> bool:
-        """Whether it is for its owner to use. Not what a rule speaks of, nor what an administrator does."""
+        """Return whether only its owner may use a resource: not if a rule covers it, nor for an administrator."""
         if kind not in OWNED or any(rule.covers(name, kind) for rule in self._denying):
             return False
         return not any(
@@ -135,7 +136,7 @@ class Authorize:
 
 
 def _by_principal(rules: Sequence[Rule]) -> dict[str, list[Rule]]:
-    """A request is compared with its own principal's rules and with everybody's, however many others there are."""
+    """Group rules by principal: a request is compared only with the rules of its principal and of `*`."""
     found: dict[str, list[Rule]] = {}
     for rule in rules:
         found.setdefault(rule.principal, []).append(rule)
@@ -157,12 +158,12 @@ def _parse_hash(name: str, digest: str) -> bytes:
 
 
 def hash_token(token: bytes) -> bytes:
-    """Tokens are long and random, so a plain hash is enough: there is nothing to guess from."""
+    """Return the hash of a token. Tokens are long and random, so a plain hash is enough."""
     return hashlib.sha256(token).digest()
 
 
 def roles_of(authorize: Authorize, rules: list[Rule], principal: str) -> Roles:
-    """`rules`: all of them, those of the configuration too."""
+    """Return a principal's roles in the console. `rules`: all of them, including the configuration's."""
     if authorize.is_open:
         return Roles(view=True, operate=True, administer=True)
     own = [rule for rule in rules if rule.principal in (EVERYONE, principal)]

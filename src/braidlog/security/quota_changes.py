@@ -1,8 +1,8 @@
-"""Quotas that an administrator sets while the node runs.
+"""Reads and changes quotas at run time.
 
-Knows: which rates were set, for whom. Refuses to know: how anybody is slowed down (`quotas.py`), how a dialect spells a rate.
-Invariants: a rate that was acknowledged holds at once and after a crash, on every node that follows the metadata; where none is
-set the configuration's holds.
+Does not handle: throttling (`quotas.py`), the name of a rate in a wire protocol.
+Invariants: an acknowledged rate is effective immediately and survives a crash, on every node that follows the
+metadata. Unset rates come from the configuration.
 """
 
 import ipaddress
@@ -16,11 +16,11 @@ from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.security.quotas import Quotas, check_rates
 
 Changes = Mapping[str, float | None]
-"""Rates by the names of the configuration; None: no longer set."""
+"""Rates by their names in the configuration; None removes a rate."""
 
 
 class QuotaChanges:
-    """The use case."""
+    """Changes quotas and applies them."""
 
     def __init__(self, metadata: Metadata, quotas: Quotas) -> None:
         self._metadata = metadata
@@ -28,14 +28,14 @@ class QuotaChanges:
         self.apply()
 
     def apply(self) -> None:
-        """Those of the metadata hold from now on."""
+        """Apply the rates of the metadata."""
         self._quotas.administer(self._metadata.image.quota_rates())
 
     def limited(self) -> dict[QuotaEntity, dict[str, float]]:
         return self._quotas.limited()
 
     def check(self, entity: QuotaEntity, changes: Changes) -> None:
-        """Refuse what could not be set."""
+        """Raise if a rate could not be set."""
         for name in (entity.user, entity.client_id):
             if name and not (len(name) <= NAME_CHARS_MAX and name.isprintable()):
                 raise BrokerError(
@@ -74,7 +74,7 @@ class QuotaChanges:
 
 
 def _is_address(text: str) -> bool:
-    """Whether it is one, in the one form that the system gives."""
+    """Return whether the text is an address in the operating system's format."""
     try:
         return str(ipaddress.ip_address(text)) == text
     except ValueError:

@@ -1,12 +1,12 @@
-"""Quotas: how many bytes per second a user or a client id may append and fetch, and how much of the loop's time it or its address
-may take.
+"""Quotas: limits how many bytes per second a user or client id may append and fetch, and its share of the event
+loop's time.
 
-Knows: rates, whose they are, and how long someone has to pause. Refuses to know: clocks (time is an argument), sockets, what the
-bytes are.
-Invariants: over any time t those who share a rate move at most `rate x (t + burst_seconds)` bytes plus one request each; the
-pause they are told is exactly as long as that takes; unlimited is the default and costs nothing.
+Does not handle: clocks (time is an argument), sockets, the content of requests.
+Invariants: over any time t, the clients that share a rate move at most `rate x (t + burst_seconds)` bytes plus
+one request each. The pause that they get is exactly as long as that takes. Unlimited is the default and costs
+nothing.
 
-A request that is over is served and pauses the next one: who is slowed down never loses anything.
+A request over the limit is served and delays the next one: a throttled client never loses data.
 """
 
 import math
@@ -23,7 +23,7 @@ from braidlog.model.settings import UNLIMITED
 
 BURST_SECONDS = 1.0
 PAUSE_SECONDS_MAX = 30.0
-"""A pause is no longer than this, whatever was moved: a connection must not look dead."""
+"""The longest pause, however much data was moved: a throttled connection must not look dead."""
 BUCKETS_MAX = 100_000
 CLIENTS_KEPT_MAX = 10_000
 _RATE_END = 2**63
@@ -35,7 +35,7 @@ class Direction(StrEnum):
     APPEND = "append"
     FETCH = "fetch"
     TIME = "time"
-    """Seconds of the loop's processor time, and not bytes."""
+    """Seconds of the event loop's processor time, not bytes."""
 
 
 FIELDS = {
@@ -44,12 +44,12 @@ FIELDS = {
     Direction.TIME: "request_percent",
 }
 CONNECTIONS = "connections_per_second"
-"""That of addresses."""
+"""A rate of addresses only."""
 DEFAULT_USER, DEFAULT_ADDRESS = QuotaEntity(user=""), QuotaEntity(address="")
 
 
 class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes per second, and percent of the loop's time; -1 means no limit."""
+    """Bytes per second, and percent of the event loop's time; -1 means unlimited."""
 
     append_bytes_per_second: int = UNLIMITED
     fetch_bytes_per_second: int = UNLIMITED
@@ -67,7 +67,7 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.append_bytes_per_second if direction is Direction.APPEND else self.fetch_bytes_per_second
 
     def with_rates(self, rates: Mapping[str, float]) -> "Rates":
-        """The same but for these, by the names of the fields."""
+        """Return a copy with these rates, by the names of the fields."""
         fields = {name: value if name == "request_percent" else _whole(value, "bytes") for name, value in rates.items()}
         return msgspec.structs.replace(self, **fields)
 
@@ -89,7 +89,8 @@ def _seconds_per_second(percent: float) -> float:
 
 
 class TokenBucket:
-    """Tokens are bytes, seconds or requests. They come at `rate` up to one burst; a request may leave a debt: the pause."""
+    """Tokens are bytes, seconds or requests. They arrive at `rate`, up to one burst. A request may leave a debt: the
+    pause."""
 
     __slots__ = ("_at", "_burst", "_tokens", "rate")
 
@@ -104,7 +105,7 @@ class TokenBucket:
         self._tokens = min(self._tokens + elapsed * self.rate, self._burst)
 
     def take_whole(self, now: float) -> float:
-        """Take one token if there is one (0), else none: return the seconds until there will be."""
+        """Take one token and return 0; if none is available, return the seconds until one is."""
         self._refill(now)
         if self._tokens < 1:
             return (1 - self._tokens) / self.rate
@@ -115,13 +116,13 @@ class TokenBucket:
         """Take `count`; return the seconds to pause before the next request."""
         self._refill(now)
         self._tokens -= count
-        # What a pause at its longest cannot pay off is forgiven, else one huge request would close the door for hours.
+        # Debt beyond the longest pause is forgiven: else one huge request would block the client for hours.
         self._tokens = max(self._tokens, -PAUSE_SECONDS_MAX * self.rate)
         return max(-self._tokens / self.rate, 0.0)
 
 
 class Buckets(Generic[K]):
-    """One bucket for each who was heard of lately."""
+    """One bucket for each recent key."""
 
     def __init__(self) -> None:
         self._buckets: OrderedDict[K, TokenBucket] = OrderedDict()
@@ -130,7 +131,7 @@ class Buckets(Generic[K]):
         return len(self._buckets)
 
     def get(self, key: K, rate: float, now: float, burst: float | None = None) -> TokenBucket:
-        """Its bucket; a new one, without debts, if the rate is another than before."""
+        """Return the key's bucket; a new one without debt if its rate has changed."""
         bucket = self._buckets.get(key)
         if bucket is not None and bucket.rate == rate:
             self._buckets.move_to_end(key)
@@ -138,12 +139,12 @@ class Buckets(Generic[K]):
         bucket = self._buckets[key] = TokenBucket(rate, now, burst)
         self._buckets.move_to_end(key)
         if len(self._buckets) > BUCKETS_MAX:
-            self._buckets.popitem(last=False)  # the one not heard of for longest: its debt is paid by now
+            self._buckets.popitem(last=False)  # the least recently used: its debt is paid by now
         return bucket
 
 
 class RateFound(NamedTuple):
-    """The rate that decides about a client, and who has to keep it together. None: whichever."""
+    """The effective rate of a client, and the entity that shares it. None: any."""
 
     rate: float
     principal: str | None = None
@@ -151,11 +152,12 @@ class RateFound(NamedTuple):
 
 
 class Quotas:
-    """The buckets of this node: of principals, of client ids, and of addresses, each for all its connections together.
+    """The token buckets of this node, for principals, client ids and addresses; each covers all connections of its
+    entity.
 
-    Of the entities that a rate was set for the most special one decides, rate by rate, in Kafka's order: a client id of a user, a
-    user, a client id of whichever user, and at each step who is named before who is not. What was set at run time (`administer`)
-    takes the place of the configuration's, which is that of users and of addresses.
+    For each rate, the most specific entity decides, in Kafka's order: a client id of a user, a user, a client id
+    of any user; at each step, a named entity before the default. Rates set at run time (`administer`) replace the
+    configuration's, which are rates of users and addresses.
     """
 
     def __init__(
@@ -174,19 +176,19 @@ class Quotas:
         self.administer({})
 
     def administer(self, added: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        """These rates were set at run time. Who had another rate before begins without debts."""
+        """Replace the rates set at run time. A client whose rate changes starts without debt."""
         self._added = added
         self._found: dict[tuple[str, str, Direction], RateFound] = {}
         every = self._configured.values()
         is_timed = any(rates.request_percent != UNLIMITED for rates in every)
         is_timed |= any("request_percent" in rates for rates in added.values())
         self.counts_time = is_timed or self._address_rate != UNLIMITED
-        """Whether anyone's time is limited: else nobody looks at the clock."""
+        """Whether any rate limits time; if none does, requests are not timed."""
         is_added = any(entity.address is None for entity in added)
         self.is_unlimited = not is_added and not self.counts_time and all(rates == Rates() for rates in every)
 
     def connections_per_second(self, address: str) -> float:
-        """How many connections an address may open."""
+        """Return how many connections per second an address may open."""
         for entity in (QuotaEntity(address=address), DEFAULT_ADDRESS):
             rate = self._added.get(entity, {}).get(CONNECTIONS)
             if rate is not None:
@@ -198,7 +200,7 @@ class Quotas:
         share = self._found.get(key)
         if share is None:
             if len(self._found) >= CLIENTS_KEPT_MAX:
-                self._found.clear()  # ids are the clients' to choose: whoever comes again is looked up again
+                self._found.clear()  # clients choose their ids: an evicted one is found again by its next request
             share = self._found[key] = self._find(principal, client_id, direction)
         return share
 
@@ -212,7 +214,7 @@ class Quotas:
             if name in self._added.get(entity, ()):
                 return RateFound(_rate(self._added[entity], name), principal)
             rates = self._configured.get(entity)
-            # Who is named in the configuration without a limit has none; all others may have one from elsewhere.
+            # A user named in the configuration without a limit has none; others may have a less specific one.
             if rates is not None and (user or rates.rate(direction) != UNLIMITED):
                 return RateFound(rates.rate(direction), principal)
         for of_all in (QuotaEntity(client_id=client_id), QuotaEntity(client_id="")):
@@ -221,7 +223,7 @@ class Quotas:
         return RateFound(UNLIMITED)
 
     def limited(self) -> dict[QuotaEntity, dict[str, float]]:
-        """The rates that each entity was given, by the names of the configuration."""
+        """Return the rates of each entity, by their names in the configuration."""
         given: dict[QuotaEntity, dict[str, float]] = {}
         for entity, rates in self._configured.items():
             named = {name: float(getattr(rates, name)) for name in FIELDS.values()}
@@ -233,14 +235,14 @@ class Quotas:
         return {entity: rates for entity, rates in given.items() if rates}
 
     def take_time(self, principal: str, address: str, seconds: float, now: float, client_id: str = "") -> float:
-        """So much of the loop's time went to a request; return the seconds its client or its address has to pause."""
+        """Charge a request's time on the event loop; return the seconds that its client or address has to pause."""
         pause = self.charge(principal, Direction.TIME, seconds, now, client_id)
         if self._address_rate == UNLIMITED:
             return pause
         return max(pause, self._addresses.get(address, self._address_rate, now).consume(seconds, now))
 
     def charge(self, principal: str, direction: Direction, count: float, now: float, client_id: str = "") -> float:
-        """`count` bytes were moved; return the seconds this client has to pause, 0 for none."""
+        """Charge `count` bytes; return the seconds that the client has to pause, 0 for none."""
         share = self._share_of(principal, client_id, direction)
         if share.rate == UNLIMITED:
             return 0.0
@@ -253,7 +255,7 @@ def _rate(rates: Mapping[str, float], name: str) -> float:
 
 
 def check_rates(entity: QuotaEntity, rates: Mapping[str, float]) -> None:
-    """Refuse what is no rate of such an entity."""
+    """Raise if an entity cannot have these rates."""
     for name, rate in rates.items():
         if name == CONNECTIONS:
             _whole(rate, "connections")

@@ -1,8 +1,9 @@
-"""Whose a group or a transactional id is: the principal's that used it first.
+"""Owners of groups and transactional ids: the principal that used a name first owns it.
 
-Knows: names and their owners. Refuses to know: rules, what a use is.
-Invariants: an owner is written to the log of the state that it guards, before that state: whenever a group is there after a crash
-its owner is too; a name whose group or id is gone is forgotten, not at once: its owner may come back for it.
+Does not handle: access rules.
+Invariants: an owner is written to the log of the state that it protects, before that state, so that after a crash
+every group has its owner. The owner of a deleted group or id is forgotten only after a while: it may use the name
+again.
 """
 
 from collections import Counter
@@ -16,7 +17,7 @@ from braidlog.model.runtime.runtime import Runtime
 from braidlog.security.access_rule import Kind, Operation
 
 OWNED: dict[Kind, Operation] = {Kind.GROUP: Operation.READ, Kind.TRANSACTIONAL_ID: Operation.WRITE}
-"""What can be owned, and the operation that makes somebody its owner."""
+"""Resources that have owners, and the operation that makes a principal the owner."""
 NAMES_PER_PRINCIPAL_MAX = 10_000
 UNUSED_MS = 10 * 60 * 1000
 
@@ -27,7 +28,8 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class AllOwners:
-    """The owners of all names. `find` tells who keeps that of a name; None: another node, which will be asked and decides."""
+    """The owners of all names. `find` returns the owners in the shard of a name; None if another node leads it and
+    decides there."""
 
     def __init__(self, find: Callable[[str], "Owners | None"]) -> None:
         self._find = find
@@ -42,7 +44,7 @@ class AllOwners:
 
 
 class Owners:
-    """The use case. `there`: the names of each kind that have some state."""
+    """The owners in one shard. `there`: the names of each kind that have state."""
 
     def __init__(self, table: Table, there: Mapping[Kind, Callable[[], Collection[str]]], runtime: Runtime) -> None:
         self._table = table
@@ -51,12 +53,13 @@ class Owners:
         self._counts = Counter(owner.principal for _, owner in table.items())
 
     def is_allowed(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
-        """Whether a principal may do this. A name without an owner may be used by any, but not deleted or altered."""
+        """Return whether a principal may do this. A name without an owner may be used by all, but not deleted or
+        altered."""
         owner: Owner | None = self._table.get(kind.value, name)
         return operation not in (Operation.DELETE, Operation.ALTER) if owner is None else owner.principal == principal
 
     def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
-        """Somebody who may is about to use it: the first one owns it from now on."""
+        """Record an allowed use: the first principal becomes the owner."""
         if operation is not OWNED[kind] or self._table.get(kind.value, name) is not None:
             return
         if self._counts[principal] >= NAMES_PER_PRINCIPAL_MAX:
@@ -68,7 +71,7 @@ class Owners:
         self._counts[principal] += 1
 
     async def forget_unused(self) -> int:
-        """Names that have no state, and have had none for a while. Returns how many."""
+        """Delete the owners of names that have had no state for a while; return their count."""
         there = {kind.value: set(names()) for kind, names in self._there.items()}
         before_ms = self._runtime.now_ms() - UNUSED_MS
         gone = [

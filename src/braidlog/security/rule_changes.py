@@ -1,8 +1,9 @@
-"""Rules that an administrator adds while the node runs.
+"""Reads and changes access rules at run time.
 
-Knows: which rules were added. Refuses to know: what they allow (`authorization.py` does), how a dialect spells them.
-Invariants: a rule that was acknowledged holds at once and after a crash; rules of the configuration are not touched; where the
-configuration has no rules everyone may do everything, and none can be added: the first would lock everyone else out.
+Does not handle: the effect of rules (`authorization.py`), their form in a wire protocol.
+Invariants: an acknowledged rule is effective immediately and survives a crash. Rules of the configuration are
+never changed. If the configuration has no rules, everything is allowed and no rule can be added: the first one
+would lock all other principals out.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ from braidlog.security.authorization import Authorize, Operation, Rule
 
 
 class Rules:
-    """The use case. Each rule added here names one operation."""
+    """Adds and drops access rules. Each rule added here names one operation."""
 
     def __init__(self, metadata: Metadata, authorize: Authorize) -> None:
         self._metadata = metadata
@@ -25,14 +26,14 @@ class Rules:
         self.apply()
 
     def apply(self) -> None:
-        """Those of the metadata hold from now on."""
+        """Apply the rules of the metadata."""
         self._authorize.administer(self.added())
 
     def added(self) -> list[Rule]:
         return [_rule(added) for added in self._metadata.image.rules]
 
     def all(self) -> list[Rule]:
-        """Those of the configuration too."""
+        """Return all rules, including the configuration's."""
         return [*self._authorize.configured, *self.added()]
 
     def require_on(self) -> None:
@@ -42,7 +43,7 @@ class Rules:
             )
 
     async def add(self, rules: Sequence[Rule]) -> None:
-        """Add rules, all or none; one that is there already is no error."""
+        """Add rules, all or none. Existing rules are left as they are."""
         self.require_on()
 
         def decide(image: Image) -> list[Event]:
@@ -53,7 +54,7 @@ class Rules:
         self.apply()
 
     async def drop(self, matches: Callable[[Rule], bool]) -> list[Rule]:
-        """Take away the added rules that match; returns them."""
+        """Drop the added rules that match; return them."""
         self.require_on()
         gone: list[Rule] = []
 

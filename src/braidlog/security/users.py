@@ -1,9 +1,9 @@
-"""Users with passwords, as verifiers from which no password can be computed back (RFC 5802).
+"""Users with passwords, stored as verifiers from which no password can be computed (RFC 5802).
 
-Knows: per user and hash its salt, iterations and two keys. Refuses to know: passwords after they were looked at, how a proof came
-over the wire, what a user may do (`authorization.py`).
-Invariants: a user that was acknowledged is known after a crash; an unknown user and a wrong password take the same time; users of
-the configuration are not changed at run time.
+A verifier has a salt, an iteration count and two keys, per user and hash.
+Does not handle: the transport of proofs, permissions (`authorization.py`).
+Invariants: an acknowledged user survives a crash. An unknown user and a wrong password take the same time. Users
+of the configuration never change at run time. Passwords are not kept.
 """
 
 import base64
@@ -55,7 +55,8 @@ def salt_password(kind: Hash, password: bytes, salt: bytes, iterations: int) -> 
 
 
 def show_verifier(kind: Hash, credential: Credential) -> str:
-    """As a configuration holds it: `SCRAM-SHA-256$4096:salt$stored key:server key`, each in base64."""
+    """Return a verifier as in the configuration: `SCRAM-SHA-256$4096:salt$stored key:server key`, each part in
+    base64."""
     salt, stored, server = (
         base64.b64encode(part).decode() for part in (credential.salt, credential.stored_key, credential.server_key)
     )
@@ -94,7 +95,7 @@ def _check(name: str, kind: Hash, salt: bytes, iterations: int, key: bytes) -> N
 
 
 class Users:
-    """The use case."""
+    """Verifies and changes passwords."""
 
     def __init__(self, metadata: Metadata, runtime: Runtime, configured: Mapping[str, str] | None = None) -> None:
         self._metadata = metadata
@@ -108,13 +109,13 @@ class Users:
         return sorted({*self._configured, *self._metadata.image.users})
 
     def credentials(self, name: str) -> dict[Hash, Credential]:
-        """By hash; empty if there is no such user."""
+        """Return the credentials of a user by hash; empty if the user does not exist."""
         if name in self._configured:
             return self._configured[name]
         return _by_hash(self._metadata.image, name)
 
     async def put(self, name: str, kind: Hash, salt: bytes, iterations: int, salted_password: bytes) -> None:
-        """Make a user known, or its new password."""
+        """Create a user, or set its password."""
         _check(name, kind, salt, iterations, salted_password)
         self._refuse_configured(name)
         credential = credential_of(kind, salt, iterations, salted_password)
@@ -137,9 +138,11 @@ class Users:
             raise BrokerError(Reason.INVALID_USER, f"user {name!r} stands in the configuration and is changed there")
 
     def decoy(self, name: str, kind: Hash) -> Credential:
-        """What somebody who is not there is asked with: salt and iterations like those of somebody who is, the same each time.
+        """Return the challenge for an unknown user: salt and iterations like those of an existing user, equal on
+        every call.
 
-        Made with a key of a user, chosen by the name: nobody else can compute it, and it is still the same after a restart.
+        It is derived from the key of a user selected by the name: clients cannot compute it, and it survives a
+        restart.
         """
         some = islice(chain(self._configured, self._metadata.image.users), DECOY_USERS_MAX)
         known = [found[kind] for found in map(self.credentials, some) if kind in found]
@@ -148,7 +151,7 @@ class Users:
         return Credential(salt, model.iterations, bytes(kind.size), bytes(kind.size))
 
     async def check_password(self, name: str, password: bytes) -> bool:
-        """Whether it is that user's. Takes as long for a user that is not there; beside the loop, it takes a while."""
+        """Return whether a password is the user's. It runs on a thread and takes as long for an unknown user."""
         known = self.credentials(name)
         kind = next(iter(known), Hash.SHA_256)
         decoy = self.decoy(name, kind)

@@ -1,7 +1,7 @@
-"""Spark: topics, keys and tables as sources and sinks, and the pipeline made of them.
+"""Spark: topics, keys and lake tables as sources and sinks, and the pipeline that combines them.
 
-Knows: Spark's Python data source API, and braidlog as a client does. Refuses to know: the inside of a server.
-Importing it costs nothing: pyspark and pyarrow are asked for when something is done with them.
+Uses Spark's Python data source API and the braidlog client. Importing it is cheap: pyspark and pyarrow are imported
+when used.
 """
 
 from importlib import import_module

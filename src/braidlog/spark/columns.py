@@ -1,6 +1,7 @@
-"""Columns that a format gives or takes: their names, and the types that each may have, as Spark writes them (`simpleString`).
+"""The columns that a format reads or writes: names, and the allowed types of each in Spark's notation
+(`simpleString`).
 
-Whether a part may be null is not looked at: all of them may.
+Nullability is not checked: all columns may be null.
 """
 
 from collections.abc import Mapping
@@ -8,27 +9,28 @@ from collections.abc import Mapping
 from pyspark.sql.types import StructType
 
 Columns = Mapping[str, tuple[str, ...]]
-"""Name → types; without any, all are taken."""
+"""Name → types; an empty tuple allows all types."""
 
 
 class ColumnError(ValueError):
-    """A DataFrame has a column that is not the format's, or one of another type, or lacks one."""
+    """A DataFrame has an unknown column, or lacks one, or one has the wrong type."""
 
 
 def simple(ddl: str) -> str:
-    """A type of DDL as Spark writes it in one word."""
+    """Return a DDL type in Spark's one-word notation."""
     return ddl.lower().replace(" ", "")
 
 
 def check_columns(schema: StructType, known: Columns, unknown: str) -> None:
-    """Raise a `ColumnError` unless the columns are among these. `unknown` says it of one that is not: {name}; {known}."""
+    """Raise `ColumnError` unless these columns are known. `unknown` is the message for an unknown one: {name};
+    {known}."""
     for field in schema.fields:
-        count, found = schema.names.count(field.name), field.dataType.simpleString()
+        count, kind = schema.names.count(field.name), field.dataType.simpleString()
         if count > 1:
-            raise ColumnError(f"column `{field.name}` is there {count} times")
+            raise ColumnError(f"column `{field.name}` occurs {count} times")
         if field.name not in known:
             named = ", ".join(name for name, types in known.items() if types)
             raise ColumnError(unknown.format(name=field.name, known=named))
         types = known[field.name]
-        if types and found not in types:
-            raise ColumnError(f"column `{field.name}` is {' or '.join(types)}, not {found}: cast it")
+        if types and kind not in types:
+            raise ColumnError(f"column `{field.name}` must be {' or '.join(types)}, not {kind}: cast it")

@@ -1,9 +1,8 @@
-"""Connections to the Kafka door for code that waits: borrowed for a task, and a few idle ones kept for the next.
+"""Pooled connections to the Kafka listener for blocking code: borrowed for a task, then kept idle for the next one.
 
-Knows: threads, and what may be asked again. Refuses to know: what is asked.
-Invariants: a connection has one user at a time; one whose user failed is closed, not kept. Python workers live on from task to
-task, and so do idle connections: a stream of small batches does not dial for each of them. A process that was forked shares none
-with its parent.
+Does not handle: request contents. A connection has one user at a time; it is closed if its user failed. Python
+workers live on between tasks, and so do idle connections, so that a stream of small batches does not reconnect for
+each. A forked process shares no connection with its parent.
 """
 
 import contextlib
@@ -25,13 +24,13 @@ T = TypeVar("T")
 _Key = tuple[int, str, bool]
 
 FIRST_ANSWER_SECONDS_MAX = 5.0
-"""Where nobody has ever answered, the address is more often wrong than the server late."""
+"""If no server has ever answered, a wrong address is more likely than a slow server."""
 _IDLE_MAX = 4
 _ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 
 
 class Connection:
-    """One loop in a thread of its own, and a driver in it."""
+    """A driver, and an event loop in its own thread."""
 
     def __init__(self, url: str, *, committed_only: bool = True, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
@@ -49,24 +48,24 @@ class Connection:
         return self._thread.run(work)
 
     def make(self, factory: Callable[[], T]) -> T:
-        """Call something that must be called inside the loop."""
+        """Call a function that must be called inside the loop."""
         return self._thread.make(factory)
 
     def close(self) -> None:
         self._thread.stop()
 
     def ask(self, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer to what does no harm when it is asked twice."""
+        """Return the result of an idempotent call, with retries."""
         return self.run(retry(self.policy, call))
 
     def reach(self) -> None:
-        """Wait for a first answer, and not for long; at once where this process has had one."""
+        """Wait for a first answer, with a short limit; return immediately if this process has had one."""
         if (os.getpid(), self.url) not in _reached:
             self.run(self._first_answer())
             _reached.add((os.getpid(), self.url))
 
     async def _first_answer(self) -> None:
-        """Who refuses is tried for that long; a server that takes the connection and is slow to answer is waited for."""
+        """Retry a refused connection for a limited time; wait for a server that accepts it and answers slowly."""
         policy = msgspec.structs.replace(self.policy, retry_timeout=FIRST_ANSWER_SECONDS_MAX)
         try:
             await retry(policy, lambda: self.driver.metadata([]))
@@ -80,7 +79,7 @@ class Connection:
 
 
 class UnreachedError(ClientError):
-    """Nobody has answered yet: the address may be wrong."""
+    """No server has answered yet: the address may be wrong."""
 
     is_unreached = True
 
@@ -92,19 +91,19 @@ _idle_lock = threading.Lock()
 
 @contextlib.contextmanager
 def borrowed(url: str, *, committed_only: bool = True) -> Iterator[Connection]:
-    """An idle connection or a new one, for this task alone."""
+    """Provide an idle connection or a new one, for exclusive use."""
     key = os.getpid(), url, committed_only
     with _idle_lock:
         kept = _idle.get(key)
-        found = kept.pop() if kept else None
-    connection = found or Connection(url, committed_only=committed_only)
+        idle = kept.pop() if kept else None
+    connection = idle or Connection(url, committed_only=committed_only)
     try:
         yield connection
     except (ClientError, OSError):
         connection.close()
         raise
     except BaseException:
-        _keep(key, connection)  # the task failed or was not needed any more; the connection did not
+        _keep(key, connection)  # the task failed or was cancelled; the connection is still good
         raise
     _keep(key, connection)
 
@@ -119,7 +118,7 @@ def _keep(key: _Key, connection: Connection) -> None:
 
 
 def close_idle() -> None:
-    """For tests: those of this process."""
+    """Close this process's idle connections; for tests."""
     with _idle_lock:
         every = [each for key in list(_idle) if key[0] == os.getpid() for each in _idle.pop(key)]
     for each in every:

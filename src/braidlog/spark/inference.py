@@ -1,6 +1,6 @@
-"""`infer_schema(topic, n)`: the fields of a topic's JSON values, as DDL to be read, changed and kept.
+"""`infer_schema(topic, n)`: infers the fields of a topic's JSON values, as DDL to review, edit and keep.
 
-Knows: how Spark tells the schema of a VARIANT. Refuses to know: topics.
+Does not handle: reading topics.
 """
 
 import re
@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 _OBJECT = re.compile(r"\bOBJECT<")
 _UNTYPED = re.compile(r"\b(?:VOID|VARIANT)\b(?=[,>])")
-"""A field that is always null, or of several types: as text nothing of it is lost."""
+"""Used for a field that is always null, or has several types: text loses nothing."""
 _DECIMAL = re.compile(r"\bDECIMAL\(\d+,\s*\d+\)")
 
 
 def infer_schema(source: "Topic | DataFrame", n: int = 1000) -> str:
-    """The fields of the first `n` values, for `valueSchema` or a pipeline's `schema`. A frame has them in its column `value`."""
+    """Infer the fields of the first `n` values, for `valueSchema` or a pipeline's `schema`. A frame needs a column
+    `value`."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
     from pyspark.sql.types import DataType, StructType  # noqa: PLC0415
 
@@ -29,14 +30,14 @@ def infer_schema(source: "Topic | DataFrame", n: int = 1000) -> str:
     (row,) = frame.limit(n).agg(f.schema_of_variant_agg(parsed)).collect()
     said = row[0] or "nothing"
     if not said.startswith("OBJECT<"):
-        raise OptionError("infer_schema", str(n), f"values are no JSON objects; they are {said[:100]}")
+        raise OptionError("infer_schema", str(n), f"the values are not JSON objects; they are {said[:100]}")
     kind = DataType.fromDDL(_DECIMAL.sub("DOUBLE", _UNTYPED.sub("STRING", _OBJECT.sub("STRUCT<", said))))
     assert isinstance(kind, StructType)
     return ", ".join(f"{_quoted(field.name)} {_ddl(field.dataType)}" for field in kind.fields)
 
 
 def _ddl(kind: "DataType") -> str:
-    """Words in capitals and names as they are: a field is found by its name, letter by letter."""
+    """Write types in capitals and names unchanged: fields match by exact name."""
     from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415 - an extra
 
     match kind:

@@ -1,6 +1,6 @@
-"""What a job written for Spark's Kafka connector finds here: each option and call that differs, by its line.
+"""Checks a job written for Spark's Kafka connector: reports each option and call that differs, by line.
 
-Knows: Python's syntax, and which options the formats declare. Refuses to know: what a job does: it is read, not run.
+Does not handle: running the job; only its source is read.
 """
 
 import ast
@@ -17,7 +17,7 @@ SAME, CHANGE, REFUSED = "same", "change", "refused"
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`verdict`: `same` (noted, and nothing to do), `change` (the job has to say it in another way), `refused`."""
+    """`verdict`: `same` (no action needed), `change` (the job must be edited), `refused` (there is no equivalent)."""
 
     line: int
     what: str
@@ -26,19 +26,19 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 _CALLS = {
-    ("format", "kafka"): (CHANGE, 'say format("braidlog")'),
+    ("format", "kafka"): (CHANGE, 'write format("braidlog")'),
     ("outputMode", "update"): (
         CHANGE,
-        "Spark gives update to no Python sink: foreachBatch(braidlog.spark.upsert.topic(…))",
+        "Spark passes mode update to no Python sink: foreachBatch(braidlog.spark.upsert.topic(…))",
     ),
     ("outputMode", "complete"): (
         CHANGE,
-        "only braidlog-lake takes it; topics: foreachBatch(braidlog.spark.upsert.topic(…))",
+        "only braidlog-lake supports it; for topics: foreachBatch(braidlog.spark.upsert.topic(…))",
     ),
-    ("trigger", "continuous"): (REFUSED, "Spark's continuous mode has no Python sources; use processingTime"),
+    ("trigger", "continuous"): (REFUSED, "Spark's continuous mode does not support Python sources; use processingTime"),
     ("trigger", "realTime"): (
         REFUSED,
-        "real-time mode has no Python sources; Spark's Kafka connector reads from the same port",
+        "real-time mode does not support Python sources; Spark's Kafka connector can read from the same port",
     ),
 }
 _PACKAGE = "spark-sql-kafka"
@@ -51,15 +51,16 @@ _DIRECTIONS = {
 
 
 def check(text: str, name: str = "job.py") -> list[Finding]:
-    """What is to be said of a job, in the order of its lines. `SyntaxError` if it is no Python."""
+    """Return the findings of a job, in line order. `SyntaxError` if it is not valid Python."""
     tree = ast.parse(text, name)
     of_kafka = dict(_kafka_calls(tree))
-    found = [finding for node in ast.walk(tree) for finding in _of_node(node, of_kafka.get(node))]
-    return sorted(set(found), key=lambda each: (each.line, each.what))
+    findings = [finding for node in ast.walk(tree) for finding in _of_node(node, of_kafka.get(node))]
+    return sorted(set(findings), key=lambda each: (each.line, each.what))
 
 
 def _kafka_calls(tree: ast.AST) -> Iterator[tuple[ast.AST, FormatOptions]]:
-    """The calls that are chained to a format("kafka"), with the options of its direction: only there any option is Kafka's."""
+    """Yield calls chained to format("kafka"), with the options of their direction: only there is an option certainly
+    Kafka's."""
     for outer in ast.walk(tree):
         calls: list[ast.AST] = []
         node: ast.AST = outer
@@ -94,11 +95,11 @@ def _of_node(node: ast.AST, declared: FormatOptions | None) -> Iterator[Finding]
                 yield from _option(at, name, value, declared)
         yield from (Finding(line, f"{call}({word})", *_CALLS[call, word]) for word in words if (call, word) in _CALLS)
         if call == "partitionBy" and any(getattr(part, "attr", None) == "writeStream" for part in ast.walk(node)):
-            yield Finding(line, call, CHANGE, 'Spark drops it on the way to a Python sink: option("partitionBy", …)')
+            yield Finding(line, call, CHANGE, 'Spark does not pass it to a Python sink: use option("partitionBy", …)')
 
 
 def _options(node: ast.Call, line: int) -> Iterator[tuple[int, str, str | None]]:
-    """Line, name and value of what a call sets, as far as it is written there: the value is None where it is computed."""
+    """Yield line, name and value of the options that a call sets; the value is None if it is not a literal."""
     match node.args:
         case [ast.Constant(value=str(name)), value]:
             yield line, name, _text(value)
@@ -117,19 +118,19 @@ def _text(value: ast.expr) -> str | None:
 
 def _option(line: int, name: str, value: str | None, declared: FormatOptions | None) -> Iterator[Finding]:
     low = name.lower()
-    if value is not None and (found := judged(low, value)) is not None:
-        yield Finding(line, name, SAME if found[0] else REFUSED, found[1])
+    if value is not None and (verdict := judged(low, value)) is not None:
+        yield Finding(line, name, SAME if verdict[0] else REFUSED, verdict[1])
     elif low in TUNING:
-        yield Finding(line, name, SAME, "changes nothing here: it tunes Kafka's Java client")
+        yield Finding(line, name, SAME, "has no effect here: it tunes Kafka's Java client")
     elif low in RENAMED:
-        yield Finding(line, name, SAME, f"understood as {RENAMED[low]}")
+        yield Finding(line, name, SAME, f"accepted as {RENAMED[low]}")
     elif low in SECURITY:
-        yield Finding(line, name, SAME, "understood; it becomes part of the URL that servers takes")
+        yield Finding(line, name, SAME, "accepted; it becomes part of the URL in servers")
     elif (low.startswith(PREFIX) or declared is not None) and low not in BY_SPARK:
-        # Without a format at hand, it is an option of either direction.
-        wanted = (Query.declared, Settings.declared) if declared is None else (declared,)
-        refusals = [error.accepted for each in wanted if (error := _refused(each, name)) is not None]
-        if len(refusals) == len(wanted):
+        # Without a known format, it may be an option of either direction.
+        candidates = (Query.declared, Settings.declared) if declared is None else (declared,)
+        refusals = [error.accepted for candidate in candidates if (error := _refused(candidate, name)) is not None]
+        if len(refusals) == len(candidates):
             yield Finding(line, name, REFUSED, refusals[0])
 
 

@@ -1,8 +1,8 @@
-"""`lookup(df, on="origin", prefix="airport:", schema=…)`: keys of the store as a dimension that is always fresh.
+"""`lookup(df, on="origin", prefix="airport:", schema=…)`: joins keys of the store as an always current dimension.
 
-Knows: how the values of a batch's keys are asked for and put beside its rows. Refuses to know: Mayfly's bytes, streams.
-Invariants: every row comes out once, in its order, with nulls where its key has no value; a value is at most `cache_seconds`
-older than the moment at which its row is made. A batch asks for each of its keys once, many in one piece.
+Does not handle: Mayfly's encoding, streams. Every row is returned once, in order, with nulls if its key has no value.
+A value is at most `cache_seconds` older than its row's processing time. A batch requests each key once, many keys in
+one piece.
 """
 
 import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CACHED_KEYS_MAX = 100_000
 WINDOW = 1000
-"""Commands in one piece; the answers of the piece are waited for before the next is sent."""
+"""Commands in one piece; the answers of a piece arrive before the next one is sent."""
 
 
 def lookup(
@@ -36,24 +36,25 @@ def lookup(
     servers: str = DIALECT.local_url,
     cache_seconds: float = 1.0,
 ) -> "DataFrame":
-    """The rows of `df`, a frame or a stream, with the fields of the JSON object that the store has under `prefix` + column `on`.
+    """Return the rows of `df`, a frame or a stream, with the fields of the JSON object in the store under `prefix` +
+    column `on`.
 
-    `schema`: the fields as Spark's DDL, such as `city STRING, lat DOUBLE`; null where there is no such key or object.
+    `schema`: the fields as Spark DDL, such as `city STRING, lat DOUBLE`; null if there is no such key or object.
     """
     from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
 
     fields = StructType.fromDDL(schema)
     assert isinstance(fields, StructType)
     if on not in df.columns:
-        raise OptionError("on", on, f"there is no such column; there are {', '.join(df.columns)}")
+        raise OptionError("on", on, f"unknown column; the columns are {', '.join(df.columns)}")
     if twice := [name for name in fields.names if name in df.columns]:
-        raise OptionError("schema", twice[0], "the rows have such a column already: rename one of the two")
-    found = Lookup(on, prefix, servers, cache_seconds, fields.json())
-    return df.mapInArrow(found, StructType([*df.schema.fields, *fields.fields]))
+        raise OptionError("schema", twice[0], "the rows already have this column: rename one of the two")
+    join = Lookup(on, prefix, servers, cache_seconds, fields.json())
+    return df.mapInArrow(join, StructType([*df.schema.fields, *fields.fields]))
 
 
 class Lookup(msgspec.Struct, frozen=True):
-    """What tasks do; it travels to them."""
+    """The function that tasks run; it is sent to executors."""
 
     on: str
     prefix: str
@@ -66,13 +67,13 @@ class Lookup(msgspec.Struct, frozen=True):
         with connect(self.servers) as store:
 
             def ask(keys: Sequence[bytes]) -> list[bytes | None]:
-                found: list[bytes | None] = []
+                values: list[bytes | None] = []
                 for at in range(0, len(keys), WINDOW):
                     for answer in store.run([c.get(key) for key in keys[at : at + WINDOW]]):
                         if isinstance(answer, ClientError):
                             raise answer
-                        found.append(answer)
-                return found
+                        values.append(answer)
+                return values
 
             for batch in batches:
                 yield self.joined(batch, lambda keys: cache.values(keys, self.cache_seconds, ask))
@@ -92,15 +93,15 @@ class Lookup(msgspec.Struct, frozen=True):
         unique = pc.unique(names).drop_null()
         keys = [f"{self.prefix}{name}".encode() for name in unique.to_pylist()]
         known = values_of(keys)
-        found, _ = structs(pa.array([known[key] for key in keys], pa.binary()), kind)
-        rows = found.take(pc.index_in(names, value_set=unique))
+        fields, _ = structs(pa.array([known[key] for key in keys], pa.binary()), kind)
+        rows = fields.take(pc.index_in(names, value_set=unique))
         columns = [pc.struct_field(rows, [number]) for number in range(kind.num_fields)]
         schema = pa.schema([*batch.schema, *kind])
         return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
 
 
 class Cache:
-    """Values by key, each with the time until which it counts. Workers live on from task to task, and so does it."""
+    """Values by key, each with its expiry time. It lives in the Python worker, across tasks."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -113,7 +114,7 @@ class Cache:
         kept = {key: self._values[key][1] for key in keys if key in self._values and self._values[key][0] > now}
         missing = [key for key in keys if key not in kept]
         if missing:
-            # Counted from before the question: what is answered may be changed while the answer is on its way.
+            # Measured from before the request: the value may change while the answer is in flight.
             kept |= (new := dict(zip(missing, ask(missing), strict=True)))
             if len(self._values) + len(new) > CACHED_KEYS_MAX:
                 self._values.clear()

@@ -1,8 +1,7 @@
-"""Options of a Spark format, declared: name, what it takes, what holds without it.
+"""Declares the options of a Spark format: name, valid values, default.
 
-Knows: texts and what they may say. Refuses to know: what an option does, Spark.
-Invariant: an option is honoured or refused by name; none is dropped in silence. Names are compared without case, as Spark does.
-
+Every option is honoured or refused by name; none is ignored silently. Names are case-insensitive, as in Spark. Does
+not handle: applying options, Spark.
 A format declares each option once, as a row and an attribute; reading, errors and the page in docs/reference follow from it:
 
     class Settings(Options, format="braidlog", direction="write"):
@@ -27,7 +26,7 @@ from braidlog.client.schemes import SCHEMES, parse_url
 _log = logging.getLogger("braidlog.spark")
 
 REQUIRED: Final = "required"
-"""In place of a default: without the option there is nothing to do."""
+"""Marks an option without a default."""
 
 BY_SPARK = frozenset(
     {
@@ -38,42 +37,42 @@ BY_SPARK = frozenset(
         "queryname",
     }
 )
-"""Options of Spark's own which it also hands to the format."""
+"""Spark's own options that it also passes to the format."""
 
 UPSERT: Final = (
-    "Spark writes to this format in mode append alone; for update and complete, "
+    "Spark writes to this format in mode append only; for update and complete, "
     "writeStream.foreachBatch(braidlog.spark.upsert.{what}(…)) writes the last row of each key"
 )
 _NO_TABLE: Final = (
-    "a table of Spark's catalog keeps options and does not hand them to a Python source: use CREATE TEMPORARY VIEW … USING "
+    "a table in Spark's catalog does not pass its options to a Python source: use CREATE TEMPORARY VIEW … USING "
     "{format} OPTIONS (…), braidlog.spark.tables(spark, …), or SELECT … FROM table WITH (servers = '…', …)"
 )
 _OF_CATALOG: Final = "option."
-"""What Spark puts before the names of a table's options when it makes one."""
+"""The prefix that Spark adds to the names of a table's options when it creates one."""
 _JAVA = "kafka."
 _JAVA_REFUSED = {
-    "kafka.auto.offset.reset": "where to start is said by startingOffsets",
-    "kafka.enable.auto.commit": "progress is committed to the group that groupId names",
+    "kafka.auto.offset.reset": "use startingOffsets",
+    "kafka.enable.auto.commit": "progress is committed to the group in groupId",
     "kafka.key.deserializer": "keys are binary",
-    "kafka.value.deserializer": "values are what valueFormat says",
+    "kafka.value.deserializer": "use valueFormat",
     "kafka.key.serializer": "keys are binary",
     "kafka.value.serializer": "values are binary",
-    "kafka.interceptor.classes": "there is no Java in the way",
-    "kafka.security.protocol": "TLS is said by the URL: servers = kafka+tls://host:port?cafile=…",
-    "kafka.sasl.mechanism": "it is said by the URL: servers = kafka://user:password@host:port?sasl=SCRAM-SHA-256",
-    "kafka.sasl.jaas.config": "credentials are said by the URL: servers = kafka://user:password@host:port",
+    "kafka.interceptor.classes": "there is no Java client",
+    "kafka.security.protocol": "put TLS into the URL: servers = kafka+tls://host:port?cafile=…",
+    "kafka.sasl.mechanism": "put it into the URL: servers = kafka://user:password@host:port?sasl=SCRAM-SHA-256",
+    "kafka.sasl.jaas.config": "put credentials into the URL: servers = kafka://user:password@host:port",
 }
 _SHOWN_MAX = 120
 
 
 @lru_cache(maxsize=64)
 def warn_once(sentence: str) -> None:
-    """What does not stop a query is said, and not at every trigger."""
+    """Log a warning once per process, not at every trigger."""
     _log.warning("%s", sentence)
 
 
 class OptionError(ValueError):
-    """An option that cannot be honoured: its name, what was given, what it takes."""
+    """An invalid option: its name, the given value, the valid values."""
 
     def __init__(self, option: str, given: str | None, accepted: str) -> None:
         super().__init__(option, given, accepted)
@@ -88,16 +87,17 @@ class OptionError(ValueError):
         return f"option {self.option} = {shown!r}: {self.accepted}"
 
 
-# -- what an option takes ------------------------------------------------------------------------------------------------
+# -- kinds of values
+# -----------------------------------------------------------------------------------------------------
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """`parse` raises ValueError for what it does not take; a sentence of its own, if it has one, is shown beside the form."""
+    """`parse` raises ValueError for invalid values; the error's text, if any, is shown after the form."""
 
     form: str
     parse: Callable[[str], Any]
     secret: bool = False
-    """What was given may hold a password, and is not repeated in an error."""
+    """The value may contain a password, and is not repeated in an error."""
 
 
 def _whole(value: str) -> int:
@@ -115,21 +115,21 @@ def whole(low: int = 1, high: int = 2**63 - 1) -> Kind:
             raise ValueError
         return number
 
-    return Kind(f"a whole number from {low} on" if high == 2**63 - 1 else f"a whole number, {low} to {high}", parse)
+    return Kind(f"a whole number of at least {low}" if high == 2**63 - 1 else f"a whole number, {low} to {high}", parse)
 
 
 _SIZES = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def _size(value: str) -> int:
-    found = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmgt]?)(?:i?b)?\s*", value.lower())
-    size = int(found[1]) * _SIZES[found[2]] if found else 0
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([kmgt]?)(?:i?b)?\s*", value.lower())
+    size = int(match[1]) * _SIZES[match[2]] if match else 0
     if not 0 < size < 2**63:
         raise ValueError
     return size
 
 
-size = Kind("a number of bytes from 1 on, also as 64k, 64m, 1g (powers of 1024)", _size)
+size = Kind("a number of bytes of at least 1, also as 64k, 64m, 1g (powers of 1024)", _size)
 
 _DURATIONS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _UNITS = {
@@ -143,10 +143,10 @@ _MS_OF = {word: _DURATIONS[unit] for unit, words in _UNITS.items() for word in w
 
 
 def _duration_ms(value: str) -> int:
-    found = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", value.lower())
-    if not found or found[2] not in _MS_OF:
+    match = re.fullmatch(r"\s*([0-9]{1,15})\s*([a-z]*)\s*", value.lower())
+    if not match or match[2] not in _MS_OF:
         raise ValueError
-    return int(found[1]) * _MS_OF[found[2]]
+    return int(match[1]) * _MS_OF[match[2]]
 
 
 duration_ms = Kind("a time such as 200ms, 30s, 15m, 1h; a bare number is milliseconds", _duration_ms)
@@ -165,7 +165,7 @@ flag = Kind("true or false", _flag)
 
 
 def one_of(*words: str, gone: Mapping[str, str] | None = None) -> Kind:
-    """One of these words, in any case. `gone`: words that were taken once, and what to do instead."""
+    """One of these words, case-insensitive. `gone`: former words, and what to use instead."""
 
     def parse(value: str) -> str:
         if gone and value.strip().lower() in gone:
@@ -184,7 +184,7 @@ def _text(value: str) -> str:
     return value.strip()
 
 
-text = Kind("a text that is not empty", _text)
+text = Kind("a non-empty text", _text)
 
 
 def _names(value: str) -> tuple[str, ...]:
@@ -194,7 +194,7 @@ def _names(value: str) -> tuple[str, ...]:
     return names
 
 
-names = Kind("names with commas between them", _names)
+names = Kind("names separated by commas", _names)
 
 
 def _json_object(value: str) -> dict[str, Any]:
@@ -205,12 +205,12 @@ def _json_object(value: str) -> dict[str, Any]:
 
 
 def json_object(form: str, convert: Callable[[dict[str, Any]], Any]) -> Kind:
-    """A JSON object; `convert` makes of it what the option means, or raises ValueError."""
+    """A JSON object; `convert` turns it into the option's value, or raises ValueError."""
     return Kind(form, lambda value: convert(_json_object(value)))
 
 
 def _servers(value: str) -> str:
-    """A URL that `braidlog.connect` takes: plain `host:port` means the Kafka door."""
+    """Parse a URL of `braidlog.connect`: plain `host:port` means the Kafka listener."""
     value = value.strip()
     url = value if "://" in value else f"kafka://{value}"
     parse_url(url)
@@ -218,7 +218,7 @@ def _servers(value: str) -> str:
 
 
 servers = Kind(
-    "host:port of the Kafka door (several with commas), or a URL such as kafka://user:token@host:port; "
+    "host:port of the Kafka listener (several with commas), or a URL such as kafka://user:token@host:port; "
     f"schemes: {', '.join(SCHEMES)}",
     _servers,
     secret=True,
@@ -243,7 +243,7 @@ registry = Kind(
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One row. `default` is a text as a user would give it, None for "not set", or REQUIRED."""
+    """One option. `default` is a text as a user would write it, None for "not set", or REQUIRED."""
 
     name: str
     kind: Kind
@@ -253,26 +253,26 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Chosen(dict[str, Any]):
-    """The options of one query: every option of the format is here, by its declared name; None is one that is not set."""
+    """The options of one query: every option of the format, by its declared name; None if it is not set."""
 
     def __init__(self, values: dict[str, Any], given: frozenset[str]) -> None:
         super().__init__(values)
         self.given = given
-        """The declared names of those that the user set."""
+        """The declared names of the options that the user set."""
 
     def exactly_one(self, *names: str) -> str:
-        """Which of these is set; an OptionError unless it is one."""
-        found = [name for name in names if name in self.given]
-        if len(found) != 1:
-            said = f"of {', '.join(names)} exactly one is set, not {len(found)}"
-            raise OptionError(found[1] if found else names[0], None, said)
-        return found[0]
+        """Return which of these is set; raise OptionError unless exactly one is."""
+        chosen = [name for name in names if name in self.given]
+        if len(chosen) != 1:
+            said = f"exactly one of {', '.join(names)} must be set, not {len(chosen)}"
+            raise OptionError(chosen[1] if chosen else names[0], None, said)
+        return chosen[0]
 
     def at_most_one(self, *names: str) -> str | None:
-        found = [name for name in names if name in self.given]
-        if len(found) > 1:
-            raise OptionError(found[1], None, f"it is not set together with {found[0]}")
-        return found[0] if found else None
+        chosen = [name for name in names if name in self.given]
+        if len(chosen) > 1:
+            raise OptionError(chosen[1], None, f"it cannot be set together with {chosen[0]}")
+        return chosen[0] if chosen else None
 
 
 class FormatOptions(msgspec.Struct, frozen=True):
@@ -283,7 +283,7 @@ class FormatOptions(msgspec.Struct, frozen=True):
     options: tuple[Option, ...]
 
     def read(self, given: Mapping[str, str]) -> Chosen:
-        """What the user chose, checked; `OptionError` says which option is wrong and what it takes."""
+        """Validate the user's options; `OptionError` says which option is wrong, and the valid values."""
         if any(name.lower().startswith(_OF_CATALOG) for name in given):
             raise OptionError("USING", self.format, _NO_TABLE.format(format=self.format))
         if not given:
@@ -296,26 +296,34 @@ class FormatOptions(msgspec.Struct, frozen=True):
             if option is None:
                 self.check_name(name)
             elif texts.setdefault(option.name, str(value)) != str(value):
-                raise OptionError(option.name, None, f"it is given twice, as {name} too, and not the same")
+                raise OptionError(option.name, None, f"it is also set as {name}, to a different value")
         values = {option.name: _value_of(option, texts.get(option.name)) for option in self.options}
         return Chosen(values, frozenset(texts))
 
     def check_name(self, name: str) -> None:
-        """`OptionError` for a name that neither the format nor Spark knows: what it may have meant, and what to say instead."""
+        """Raise `OptionError` for an unknown name, with similar names or a replacement."""
         low = name.lower()
         if low in BY_SPARK or any(low == word.lower() for row in self.options for word in (row.name, *row.aliases)):
             return
         if low in _JAVA_REFUSED:
-            raise OptionError(name, None, f"it is a setting of Kafka's Java client and not taken; {_JAVA_REFUSED[low]}")
+            raise OptionError(
+                name, None, f"it is a setting of Kafka's Java client and not supported; {_JAVA_REFUSED[low]}"
+            )
         words = [word for option in self.options for word in (option.name, *option.aliases)]
         if low.startswith(_JAVA):
             java = [word for word in words if word.startswith(_JAVA)]
             raise OptionError(
-                name, None, f"of kafka.* {self.format} takes {', '.join(java) or 'none'}: there is no Java client here"
+                name,
+                None,
+                f"{self.format} supports of kafka.*: {', '.join(java) or 'none'}; there is no Java client here",
             )
         near = difflib.get_close_matches(low, [word.lower() for word in words], n=1, cutoff=0.6)
         meant = next((word for word in words if near and word.lower() == near[0]), None)
-        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(option.name for option in self.options)}"
+        hint = (
+            f"did you mean {meant}?"
+            if meant
+            else f"the options are {', '.join(option.name for option in self.options)}"
+        )
         raise OptionError(name, None, f"{self.format} has no such option to {self.direction} with; {hint}")
 
 
@@ -330,19 +338,19 @@ def _value_of(option: Option, given: str | None) -> Any:  # noqa: ANN401 - each 
     except ValueError as error:
         why = f" ({error})" if str(error) else ""
         shown = "…" if option.kind.secret else said
-        raise OptionError(option.name, shown, f"it takes {option.kind.form}{why}") from None
+        raise OptionError(option.name, shown, f"it must be {option.kind.form}{why}") from None
 
 
 # -- as attributes -------------------------------------------------------------------------------------------------------
 
 
 def option(kind: Kind, default: str | None, meaning: str, *aliases: str) -> Any:  # noqa: ANN401 - what the kind makes of it
-    """A row of an `Options` class, where it stands for the value that was chosen."""
+    """Declare an option in an `Options` class; the attribute holds the chosen value."""
     return Option("", kind, default, meaning, aliases)
 
 
 class Options:
-    """The options of one query as attributes, checked. `more`: rows that the format takes and hands on."""
+    """The validated options of one query as attributes. `more`: options that the format passes on."""
 
     declared: ClassVar[FormatOptions]
     chosen: Chosen

@@ -1,8 +1,7 @@
-"""Errors as Spark shows them: a few lines, the cause last.
+"""Shortens errors in Spark's output to a few lines, with the cause last.
 
-Knows: that Spark copies a whole Python traceback into its own error. Refuses to know: any error.
-Invariant: an error of braidlog's own says in its sentence what happened and what to do, and is shown without the way that led to
-it; any other keeps its traceback.
+Spark copies a whole Python traceback into its own error. An error of braidlog says what happened and what to do, and
+is shown without its traceback; any other error keeps it.
 """
 
 import functools
@@ -16,7 +15,7 @@ _OURS = "braidlog"
 
 
 def short_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """For what Spark calls."""
+    """Decorate a function that Spark calls."""
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -31,7 +30,7 @@ def short_errors(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def short_errors_of_rows(call: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """For what Spark takes rows from."""
+    """Decorate a generator from which Spark takes rows."""
 
     @functools.wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -1,7 +1,7 @@
 """`format("braidlog")`: topics, read and written.
 
-Knows: which reader or writer a query gets. Refuses to know: what they do. The module that Spark finds (`pyspark_braidlog`) takes
-its class from here.
+Chooses the reader or writer of a query. The module that Spark discovers (`pyspark_braidlog`) takes its class from
+here.
 """
 
 from pyspark.sql.datasource import (
@@ -31,11 +31,11 @@ class TopicSource(DataSource):
 
     @short_errors
     def schema(self) -> str:
-        from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
+        from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is needed only for reading
 
-        found = default_schema(Query(self.options, streaming=None))
+        ddl = default_schema(Query(self.options, streaming=None))
         freeze_imports()
-        return found
+        return ddl
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -51,7 +51,7 @@ class TopicSource(DataSource):
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
-        from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is for who writes
+        from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is needed only for writing
 
         return batch_writer(schema, self.options, overwrite)
 

@@ -2,9 +2,9 @@
 
     counts.writeStream.outputMode("update").foreachBatch(upsert.delta(path, key="user")).option("checkpointLocation", …).start()
 
-Knows: which row of a batch is a key's last, and which sink takes it. Refuses to know: how a sink writes.
-Invariant: a batch that Spark does again changes nothing more: topics and tables know it by (sink, batch), where the sink is the
-query's id, which lives in its checkpoint; a key that is set again to the same value is what it was.
+A repeated batch changes nothing. Topics and tables recognize it by (sink, batch), where the sink is the query's id,
+which is stored in its checkpoint. For keys, setting the same value again has no effect. Does not handle: how a sink
+writes.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from braidlog.spark.lake.contract import Table
 
 Write = Callable[["DataFrame", int], None]
-"""What `foreachBatch` calls: with the rows of a batch and its number."""
+"""The function for `foreachBatch`: takes the rows of a batch and its number."""
 Key = str | Sequence[str]
 
 _QUERY_ID = "sql.streaming.queryId"
 _BETWEEN = "/"
-"""Between the parts of a key of several columns."""
+"""Separates the parts of a key of several columns."""
 
 
 def topic(
@@ -38,10 +38,11 @@ def topic(
     sink: str | None = None,
     **options: str,
 ) -> Write:
-    """Records of a topic: the key as text, the other columns as a JSON object. A compacted topic is then a table.
+    """Write records of a topic: the key as text, the other columns as a JSON object. A compacted topic is then a
+    table.
 
-    `order`: of rows with one key in a batch, the one with the greatest is written; without it, all are. `options`: those of the
-    format `braidlog`, such as `createTopic="3"`.
+    `order`: write only the row of each key with the greatest value in a batch; without it, write all. `options`: of
+    the format `braidlog`, such as `createTopic="3"`.
     """
 
     def write(batch: "DataFrame", number: int) -> None:
@@ -59,8 +60,8 @@ def topic(
 def kv(
     *, key: Key, prefix: str = "", order: str | None = None, servers: str = MAYFLY.local_url, **options: str
 ) -> Write:
-    """Keys of the store: `prefix` and the key as text, the other columns as a JSON object. Setting a key twice to the same is
-    setting it once, so that no batch needs to be known again."""
+    """Write keys of the store: `prefix` and the key as text, the other columns as a JSON object. Setting a key is
+    idempotent, so that repeated batches need not be recognized."""
 
     def write(batch: "DataFrame", number: int) -> None:  # noqa: ARG001 - as Spark calls it
         from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
@@ -83,7 +84,7 @@ def delta(
     store: dict[str, str] | None = None,
     add_columns: bool = False,
 ) -> Write:
-    """Rows of a Delta table: those whose key is there are replaced, the others added, in one commit."""
+    """Write rows of a Delta table: replace rows with existing keys, add the others, in one commit."""
     from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
 
     return into(lambda: open_table("delta", path, store=store), key, order, sink, add_columns=add_columns)
@@ -99,7 +100,7 @@ def iceberg(
     catalog: dict[str, str] | None = None,
     add_columns: bool = False,
 ) -> Write:
-    """The same for an Iceberg table: of a catalog, or in a path of its own."""
+    """Write rows of an Iceberg table: by name in a catalog, or by path."""
     from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
 
     opened = partial(open_table, "iceberg", path, name=name, catalog=catalog)
@@ -109,13 +110,13 @@ def iceberg(
 def into(
     opened: "Callable[[], Table]", key: Key, order: str | None, sink: str | None = None, *, add_columns: bool
 ) -> Write:
-    """The same for a table however it is found."""
-    opened()  # what is wrong with the place is said now, not in the first batch
+    """Write rows of the table that `opened` returns."""
+    opened()  # raises now if the location is wrong, not in the first batch
 
     def write(batch: "DataFrame", number: int) -> None:
         from braidlog.spark.lake.upserting import upsert_rows  # noqa: PLC0415 - as above
 
-        # On the driver, where one commit is made of it: a micro-batch is as large as its source's limit says.
+        # On the driver, in one commit: the source's limit bounds the size of a micro-batch.
         rows = last_rows(batch, key, order).toArrow()
         upsert_rows(opened(), rows, _names(key), _sink(batch, sink), number, merge_schema=add_columns)
 
@@ -127,23 +128,26 @@ def _names(key: Key) -> list[str]:
 
 
 def _text(key: Key) -> "Column":
-    """The key as text. Of several columns, `/` is between their values and escaped in them: ("a/b", "c") is not ("a", "b/c")."""
+    """Return the key as text. Values of several columns are escaped and joined with `/`: ("a/b", "c") differs from
+    ("a", "b/c")."""
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
     parts = [f.col(name).cast("string") for name in _names(key)]
     if len(parts) > 1:
         for escaped in ("%", _BETWEEN):
             parts = [f.replace(part, f.lit(escaped), f.lit(f"%{ord(escaped):02X}")) for part in parts]
-    # Null if one of them is.
+    # Null if one of them is null.
     text = f.concat(*[piece for part in parts for piece in (f.lit(_BETWEEN), part)][1:])
-    return f.coalesce(text, f.raise_error(f.lit(f"key {', '.join(_names(key))} is null in a row: leave such rows out")))
+    return f.coalesce(
+        text, f.raise_error(f.lit(f"key {', '.join(_names(key))} is null in a row: filter out such rows"))
+    )
 
 
 def last_rows(batch: "DataFrame", key: Key, order: str | None) -> "DataFrame":
-    """The row of each key with the greatest `order`."""
+    """Return the row of each key with the greatest `order`."""
     names = _names(key)
     if missing := [name for name in [*names, *([order] if order else [])] if name not in batch.columns]:
-        raise OptionError("key", missing[0], f"the batch has no such column; it has {', '.join(batch.columns)}")
+        raise OptionError("key", missing[0], f"unknown column; the batch has {', '.join(batch.columns)}")
     if order is None:
         return batch
     from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
@@ -153,17 +157,17 @@ def last_rows(batch: "DataFrame", key: Key, order: str | None) -> "DataFrame":
 
 
 def _sink(batch: "DataFrame", named: str | None) -> str:
-    """The query's id unless another name was given: it is the checkpoint's, and a new checkpoint is a new sink."""
+    """Return the given name, else the query's id: it is the checkpoint's, and a new checkpoint is a new sink."""
     if named is not None:
         return named
     from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
 
     try:
-        found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
-    except PySparkException:  # behind Spark Connect nobody tells it
-        found = None
-    if not found:
+        query_id = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    except PySparkException:  # not available behind Spark Connect
+        query_id = None
+    if not query_id:
         raise OptionError(
-            "sink", None, "which query this is, Spark does not tell here: name it, anew for each checkpoint"
+            "sink", None, "Spark does not provide the query's id here: set a name, and a new one for each checkpoint"
         )
-    return str(found)
+    return str(query_id)

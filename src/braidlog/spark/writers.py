@@ -1,7 +1,7 @@
-"""Spark's two kinds of writer, over whatever rows are written to.
+"""Adapts Spark's two kinds of writer to a `Sink`.
 
-Knows: Spark's protocol: tasks write on executors, the driver commits or aborts, and may do either twice; between them go messages
-and nothing else. Refuses to know: where rows go. A sink says what each step means: topics, keys and tables have one each.
+Spark's protocol: tasks write on executors, the driver commits or aborts, and each may happen twice. Only messages
+pass between them. Each sink (topics, keys, tables) implements the steps.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,22 +14,23 @@ from braidlog.spark.short_errors import short_errors
 from braidlog.spark.worker_memory import freeze_imports
 
 Messages = Sequence[WriterCommitMessage | None]
-"""What the tasks of a batch return; None is one that failed."""
+"""The tasks' messages of a batch; None for a failed task."""
 
 
 class Sink(Protocol):
-    """It travels to the executors. `batch` is the number of a stream's batch, None for a batch write."""
+    """A destination of rows; it is sent to the executors. `batch` is the number of a stream's batch, None for a batch
+    write."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """On an executor: write the rows of a task."""
         ...
 
     def commit(self, messages: Messages, batch: int | None) -> None:
-        """On the driver: make what the tasks wrote count, once however often it is asked for."""
+        """On the driver: commit what the tasks wrote; must be idempotent."""
         ...
 
     def abort(self, messages: Messages, batch: int | None) -> None:
-        """On the driver: let go of what does not count; it may come after a commit that succeeded."""
+        """On the driver: discard uncommitted rows; may follow a successful commit."""
         ...
 
 
@@ -52,7 +53,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream`. Spark makes a new one for each step of each batch."""
+    """`df.writeStream`. Spark creates a new writer for each step of each batch."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink

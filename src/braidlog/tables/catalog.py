@@ -1,9 +1,9 @@
-"""A topic's table in its catalog: opens it, and commits files and exported offsets together.
+"""A topic's table in its catalog: commits rows and offsets together, removes old rows and unused files.
 
-Invariants: a commit adds the files of some partitions, and sets their exported offsets as table properties. It fails if
-another commit came after the offsets were read. A second export of a range, after a crash or by another node, therefore
-finds it exported, and its files never become rows. A file below a partition's exported offset that no snapshot names
-never becomes rows, and is removed. Does not handle: segments, the content of files.
+Does not handle: segments, writing Parquet. A commit contains the files of some partitions, and each partition's
+exported offset as a table property. It fails if another writer has committed since the offsets were read. So a node
+that exports a range again, after a crash or concurrently with another node, finds it exported, and its files never
+become rows. A file below a partition's offset that no snapshot names never becomes rows, and is removed.
 """
 
 import contextlib
@@ -33,22 +33,22 @@ from braidlog.tables.files import PATIENCE, TableIO
 from braidlog.tables.plan import Plan, TablePlace
 
 OFFSET: Final = "braidlog.offset."
-"""Prefix of a partition's number in the property with its exported offset, of the table and of our snapshots."""
+"""Prefix of a partition's number in the properties of the table, and of braidlog's snapshots."""
 UNDECODED: Final = "braidlog.undecoded"
-"""Property with the number of rows whose value does not have the topic's form: its columns are null."""
+"""The number of rows whose value does not match the topic's format: their columns are null."""
 TOPIC_ID: Final = "braidlog.topic-id"
 KEPT_SNAPSHOTS_MS: Final = 24 * 3600 * 1000
-"""How long older snapshots are kept, so that readers can finish."""
+"""How long a snapshot that is not the newest is kept: its readers must be able to finish."""
 FORGET_EVERY_MS: Final = 3600 * 1000
-"""Interval at which old snapshots are removed together: each removal is a commit."""
+"""Interval between expirations of snapshots, because each is a commit."""
 SNAPSHOTS_MAX: Final = 100
-"""At this number old snapshots are removed earlier: every commit rewrites the metadata of all snapshots."""
+"""Expire earlier if there are this many: metadata lists all of them, and every commit rewrites it."""
 _KEPT_SMALL: Final = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
-"""Properties of a new table: a topic commits for years."""
+"""Properties of a new table, which bound its metadata: a topic commits for years."""
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]{32}\.parquet")
 _IO = f"{TableIO.__module__}.{TableIO.__qualname__}"
 
@@ -70,7 +70,7 @@ def uri_of(place: str) -> str:
 
 
 def open_table(plan: Plan, schema: pa.Schema) -> Table:
-    """Open the topic's table; create it if missing. The table of a deleted topic with the same name is renamed."""
+    """Open or create the topic's table. The table of an earlier topic with the same name is renamed."""
     catalog = catalog_of(plan.place)
     name = (plan.place.namespace, plan.topic)
     with contextlib.suppress(NoSuchTableError):
@@ -81,20 +81,20 @@ def open_table(plan: Plan, schema: pa.Schema) -> Table:
         if owner is None:
             raise BrokerError(
                 Reason.INVALID_SETTING,
-                f"the catalog has a table {'.'.join(name)} that is not of a topic: rename it, or set tables.namespace",
+                f"the catalog has a table {'.'.join(name)} that belongs to no topic: rename it, or set tables.namespace",
             )
         catalog.rename_table(name, (plan.place.namespace, f"{plan.topic}_{owner[:8]}"))
     with contextlib.suppress(NamespaceAlreadyExistsError):
         catalog.create_namespace_if_not_exists(name[:1])
     location = f"{uri_of(plan.place.warehouse)}/{plan.place.namespace}/{plan.topic}-{plan.topic_id[:8]}"
-    with contextlib.suppress(TableAlreadyExistsError):  # another node was first
+    with contextlib.suppress(TableAlreadyExistsError):  # another node created it
         catalog.create_table(name, schema, location, properties={TOPIC_ID: plan.topic_id, **_KEPT_SMALL})
     return _load(catalog, name)
 
 
 def _load(catalog: Catalog, name: tuple[str, ...]) -> Table:
     table = catalog.load_table(name)
-    # In this copy only: pyiceberg would retry a conflicting commit without checking the offsets again.
+    # For this object only: pyiceberg would retry a lost commit without checking the offsets again.
     table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
     return table
 
@@ -105,8 +105,8 @@ def again(table: Table) -> Table:
 
 
 def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
-    found = {name.removeprefix(OFFSET): at for name, at in properties.items() if name.startswith(OFFSET)}
-    return {int(number): int(at) for number, at in found.items()}
+    offsets = {name.removeprefix(OFFSET): at for name, at in properties.items() if name.startswith(OFFSET)}
+    return {int(number): int(at) for number, at in offsets.items()}
 
 
 def undecoded_of(properties: Mapping[str, str]) -> int:
@@ -114,24 +114,24 @@ def undecoded_of(properties: Mapping[str, str]) -> int:
 
 
 def columns_of(table: Table) -> pa.Schema:
-    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([pa.field(each.name, evolution.written(each.type)) for each in found])
+    columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([pa.field(column.name, evolution.written(column.type)) for column in columns])
 
 
 def takes(table: Table, columns: pa.Schema) -> bool:
-    """Whether the table can take these columns in addition to concurrently added ones."""
+    """Return whether the table can have these columns, beside those that another node added concurrently."""
     has = {each.name.lower(): each for each in columns_of(table)}
     return all(
-        its is None or (its.name == each.name and evolution.fits(each.type, evolution.grown(its.type, each.type)))
-        for each in columns
-        for its in (has.get(each.name.lower()),)
+        its is None or (its.name == column.name and evolution.fits(column.type, evolution.grown(its.type, column.type)))
+        for column in columns
+        for its in (has.get(column.name.lower()),)
     )
 
 
 def _grown(table: Table, columns: pa.Schema) -> pa.Schema | None:
-    """Return the schema with which to update the table; None: no update is needed."""
+    """Return the columns to update; None if there are none."""
     has = {each.name: each.type for each in columns_of(table)}
-    own = {each.name: evolution.grown(has.get(each.name, each.type), each.type) for each in columns}
+    own = {column.name: evolution.grown(has.get(column.name, column.type), column.type) for column in columns}
     return pa.schema(own) if any(has.get(name) != kind for name, kind in own.items()) else None
 
 
@@ -143,28 +143,27 @@ def data_folder(table: Table) -> str:
 
 
 def file_name(partition: int, begin: int, end: int, token: str) -> str:
-    """Return a file name with partition and offsets: a sweep decides by name whether the file can become rows."""
+    """Name a file by its partition and offsets, which show whether it can still become part of the table."""
     return f"{partition}-{begin}-{end}-{token}.parquet"
 
 
 def sweep(table: Table, now_ms: int) -> bool:
-    """Remove files that never became rows, files of expired rows, and unreferenced metadata.
-
-    Returns False if a file of a later offset remains, which may need removal after more is exported."""
+    """Remove files that never became rows, files of expired rows, and unused metadata. Return whether nothing remains
+    that a later export may turn into such a file."""
     done, files = offsets_of(table.properties), table.io
     assert isinstance(files, TableIO)
     folder, metadata = data_folder(table), f"{table.location()}/metadata"
-    ours = [found for name in files.names(folder) if (found := _NAME.fullmatch(name))]
-    left = {found[0]: folder for found in ours if int(found[3]) <= done.get(int(found[1]), 0)}
+    ours = [match for name in files.names(folder) if (match := _NAME.fullmatch(name))]
+    left = {match[0]: folder for match in ours if int(match[3]) <= done.get(int(match[1]), 0)}
     is_all = len(left) == len(ours)
-    # Metadata has no offsets in its names: a recent file may belong to another node's commit in progress.
+    # Metadata files have no offsets in their names: a young one may belong to a commit in progress.
     oldest_ms = now_ms - KEPT_SNAPSHOTS_MS
     left |= {
         name: metadata
         for name, written_ms in files.names(metadata).items()
         if written_ms < oldest_ms and name.endswith((".avro", ".metadata.json"))
     }
-    # By file name, which is unique: another engine may write the folder's URI differently.
+    # Compare base names, which are unique: another engine may write the folder differently.
     for path in _files_of_all(table) if left else ():
         left.pop(path.rpartition("/")[2], None)
     for name, its in left.items():
@@ -173,7 +172,7 @@ def sweep(table: Table, now_ms: int) -> bool:
 
 
 def _files_of_all(table: Table) -> Iterator[str]:
-    """Yield all files that the newest metadata references."""
+    """Yield every file that the newest metadata refers to."""
     yield table.metadata_location
     yield from (each.metadata_file for each in table.metadata.metadata_log)
     seen: set[str] = set()
@@ -193,7 +192,8 @@ def _files_of_all(table: Table) -> Iterator[str]:
 def commit(
     table: Table, paths: Sequence[str], offsets: Mapping[int, int], columns: pa.Schema, undecoded: int = 0
 ) -> None:
-    """Add the files and set the exported offsets. Raises `CommitFailedException` if another commit came first."""
+    """Add the files and the exported offsets in one commit. `CommitFailedException`: another writer committed
+    first."""
     said = {f"{OFFSET}{number}": str(at) for number, at in sorted({**offsets_of(table.properties), **offsets}.items())}
     with table.transaction() as transaction:
         if (more := _grown(table, columns)) is not None:
@@ -205,13 +205,14 @@ def commit(
         if paths:
             transaction.add_files(list(paths), said, check_duplicate_files=False)
         else:
-            # Only aborted records: commit an empty snapshot, so that concurrent changes of the offsets conflict.
+            # Only aborted records: commit a snapshot without files anyway, or two nodes could move the offsets
+            # concurrently.
             with transaction.update_snapshot(said).fast_append():
                 pass
 
 
 def expire_rows(table: Table, oldest_ms: int) -> bool:
-    """Remove files from the table whose records are all older; return whether any existed."""
+    """Remove files from the table whose records are all older; return whether there were any."""
     old = [task.file for task in table.scan().plan_files() if _newest_ms(table, task.file) < oldest_ms]
     if old:
         with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
@@ -221,14 +222,14 @@ def expire_rows(table: Table, oldest_ms: int) -> bool:
 
 
 def _newest_ms(table: Table, file: DataFile) -> float:
-    """Return the newest timestamp by the file's statistics; infinite without statistics, so the file stays."""
+    """Return the newest time by the file's statistics; infinity without statistics, so that the file stays."""
     field = table.schema().find_field("timestamp").field_id
     bound = (file.upper_bounds or {}).get(field)
     return float("inf") if bound is None else int.from_bytes(bound, "little", signed=True) / 1000
 
 
 def forget_snapshots(table: Table, now_ms: int) -> bool:
-    """Remove snapshots older than `KEPT_SNAPSHOTS_MS`; return whether any existed."""
+    """Expire old snapshots; return whether there were any."""
     current, before = table.current_snapshot(), now_ms - KEPT_SNAPSHOTS_MS
     old = [each for each in table.snapshots() if each.timestamp_ms < before and each != current]
     if not old:
@@ -247,11 +248,11 @@ def totals(table: Table) -> dict[str, int]:
 
 
 LOCK_SECONDS: Final = 60
-"""How long a commit waits for a locked SQLite file. Python's default of 5 s is too short for a busy disk."""
+"""So long a commit waits while others hold a file of SQLite. Python's 5 are less than a busy disk takes for a few of theirs."""
 
 
 class UnpooledSqlCatalog(SqlCatalog):
-    """pyiceberg's SQL catalog with a new connection per operation."""
+    """pyiceberg's, with a connection for each thing that is done."""
 
     @property
     def engine(self) -> Engine:
@@ -263,7 +264,7 @@ class UnpooledSqlCatalog(SqlCatalog):
 
 
 def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """Open the catalog with these properties, which may override `name`."""
+    """The catalog of these properties; `name` unless they have another."""
     told = dict(properties)
     name, uri = told.pop("name", name), told.get("uri", "")
     if uri.startswith("sqlite") and "timeout" not in make_url(uri).query:
@@ -271,9 +272,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         told["uri"] = patient.render_as_string(hide_password=False)
     if told.get("type") == "sql":
         told["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
-        del told["type"]  # pyiceberg accepts only one of the two
+        del told["type"]  # pyiceberg takes the one or the other
     try:
         return load_catalog(name, **told)
     except OperationalError:
-        # Two processes created the catalog's tables concurrently, and this one lost: they exist now.
+        # Of two that make its tables at the same time, one is told that they are there. They are, from now on.
         return load_catalog(name, **told)

@@ -1,7 +1,7 @@
-"""Types of a table's columns, and their evolution within Iceberg's rules.
+"""The types of a table's columns, and their evolution by Iceberg's rules.
 
-Invariant: a written column can be read with every type it evolves to: numbers become wider, records get fields, nothing
-else changes. A value that does not fit its column is null there.
+A column can be read with every type that it grows into: numbers become wider, records gain fields, and nothing else
+changes. Values that do not fit a column are null in it. Does not handle: tables, formats of values.
 """
 
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ _PLAIN: Final = frozenset(
 )
 _WIDER: Final = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
 _SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-"""pyiceberg's column types, and the types written instead."""
+"""pyiceberg's column types, and the types in which they are written."""
 
 
 def written(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column of pyiceberg's type is written."""
+    """Return the type in which a column of pyiceberg's is written."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(each.name, written(each.type)) for each in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -33,13 +33,16 @@ def written(kind: pa.DataType) -> pa.DataType:
 
 
 def storable(kind: pa.DataType) -> pa.DataType | None:
-    """Return the column type for values of this type, or None without one. Durations are stored in microseconds."""
+    """Return the column type for a value type: durations become microseconds; None if there is none, as for an empty
+    record."""
     if kind in _PLAIN or pa.types.is_decimal128(kind):
         return kind
     if kind == pa.duration("us"):
         return pa.int64()
     if pa.types.is_struct(kind):
-        fields = [pa.field(each.name, found) for each in _distinct(kind) if (found := storable(each.type)) is not None]
+        fields = [
+            pa.field(each.name, stored) for each in _distinct(kind) if (stored := storable(each.type)) is not None
+        ]
         return pa.struct(fields) if fields else None
     if pa.types.is_list(kind):
         item = storable(kind.value_type)
@@ -51,12 +54,12 @@ def storable(kind: pa.DataType) -> pa.DataType | None:
 
 
 def _distinct(fields: Iterable[pa.Field]) -> Iterable[pa.Field]:
-    """Yield the first of fields whose names differ in case only."""
+    """Yield the first of fields whose names differ only in case."""
     taken: set[str] = set()
-    for each in fields:
-        if each.name.lower() not in taken:
-            taken.add(each.name.lower())
-            yield each
+    for field in fields:
+        if field.name.lower() not in taken:
+            taken.add(field.name.lower())
+            yield field
 
 
 def _list(item: pa.DataType) -> pa.DataType:
@@ -64,14 +67,15 @@ def _list(item: pa.DataType) -> pa.DataType:
 
 
 def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
-    """Return a column's type after values of another type: wider, or unchanged if Iceberg has no common type."""
+    """Return a column's type after adding values of another type: wider, or unchanged if Iceberg has no common
+    type."""
     if pa.types.is_struct(has) and pa.types.is_struct(wants):
-        theirs = {each.name: each.type for each in wants}
+        theirs = {field.name: field.type for field in wants}
         taken = {each.name.lower() for each in has}
         return pa.struct(
             [
                 *(pa.field(each.name, grown(each.type, theirs.get(each.name, each.type))) for each in has),
-                *(each for each in wants if each.name.lower() not in taken),
+                *(field for field in wants if field.name.lower() not in taken),
             ]
         )
     if pa.types.is_list(has) and pa.types.is_list(wants):
@@ -82,7 +86,7 @@ def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
 
 
 def fits(own: pa.DataType, column: pa.DataType) -> bool:
-    """Whether all values of a type fit a column."""
+    """Return whether all values of a type fit into a column."""
     if pa.types.is_struct(own) and pa.types.is_struct(column):
         types = {each.name: each.type for each in column}
         return all(each.name in types and fits(each.type, types[each.name]) for each in own)
@@ -100,17 +104,17 @@ def _widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
-    """Convert values to a column's type; null where they do not fit."""
+    """Convert values to a column's type; null if they do not fit."""
     own = values.type
     if own == column:
         return values
     if pa.types.is_struct(own) and pa.types.is_struct(column):
         fields = dict(zip((each.name for each in own), values.flatten(), strict=True))
-        found = [
+        children = [
             fitted(fields[each.name], each.type) if each.name in fields else pa.nulls(len(values), each.type)
             for each in column
         ]
-        return pa.StructArray.from_arrays(found, fields=list(column), mask=values.is_null())
+        return pa.StructArray.from_arrays(children, fields=list(column), mask=values.is_null())
     if pa.types.is_list(own) and pa.types.is_list(column):
         return pa.ListArray.from_arrays(_offsets(values), fitted(values.values, column.value_type), column)
     if pa.types.is_map(own) and pa.types.is_map(column) and own.key_type == column.key_type:
@@ -119,6 +123,6 @@ def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
 
 
 def _offsets(values: pa.Array) -> pa.Array:
-    """Return the start offset of each list (null for a null list), and the end of the last."""
+    """Return where each list begins, null for a null list, and where the last one ends."""
     starts = pc.if_else(values.is_valid(), values.offsets[:-1], pa.scalar(None, pa.int32()))
     return pa.concat_arrays([starts, values.offsets[-1:]])

@@ -1,8 +1,7 @@
-"""Columns for the fields of JSON objects.
+"""Converts fields of JSON objects to columns.
 
-A field's first value determines its type. Invariants: a column never changes its type, and no two names differ in case
-only: Spark would treat them as one. A value that does not fit its column is null there; `value` keeps every record's
-bytes.
+A column never changes its type, and no two columns differ only in case: Spark would treat them as one. A value that
+does not fit its column is null there; the column `value` keeps every record's bytes. Does not handle: tables, files.
 
 | in JSON                    | column  | also fits            |
 |----------------------------|---------|----------------------|
@@ -12,8 +11,8 @@ bytes.
 | a string                   | string  |                      |
 | a list, an object          | string  | its JSON             |
 
-A field whose first rows have both whole and other numbers is a double. A field with the name of a fixed column gets an
-underscore before its name.
+If the rows of one export have both integers and other numbers in a new field, its column is a double. A field with
+the name of a standard column gets a leading underscore.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,26 +27,26 @@ from braidlog.codec.columns import json_to_arrow
 from braidlog.tables.segments import SCHEMA
 
 FIELDS_MAX = 500
-"""Maximum columns of one table: a topic whose field names are data would create millions."""
+"""Maximum columns of one table: a topic that uses data as field names would create millions."""
 NAME_CHARS_MAX = 200
 _INT64 = range(-(2**63), 2**63)
 _DOUBLE_MAX = 2.0**1000
-"""Limit of whole numbers stored as doubles: all below it have a double."""
+"""The bound of whole numbers stored as doubles: below it all are exact."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 Row = dict[str, Any]
 
 
 def objects(values: Iterable[bytes | None]) -> list[Row | None]:
-    """Decode each value as a JSON object; None for anything else."""
-    found: list[Row | None] = []
+    """Parse each value as a JSON object; None if it is not one."""
+    parsed: list[Row | None] = []
     for value in values:
         try:
             row = None if value is None else _decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             row = None
-        found.append(row if isinstance(row, dict) else None)
-    return found
+        parsed.append(row if isinstance(row, dict) else None)
+    return parsed
 
 
 def column_of(field: str) -> str:
@@ -56,10 +55,10 @@ def column_of(field: str) -> str:
 
 
 def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row | None]) -> None:
-    """Add columns to `kinds` for new fields with a value in these rows."""
+    """Add to `kinds` the columns of new fields that have a value in these rows."""
     taken = {name.lower() for name in (*known.names, *kinds)}
     settled: set[str] = set()
-    """Fields whose type can no longer change."""
+    """Fields whose column type is final."""
     for row in rows:
         if row is None or row.keys() <= settled:
             continue
@@ -75,20 +74,19 @@ def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row
                 kinds[column] = kind
             elif {kinds[column], kind} == {pa.int64(), pa.float64()}:
                 kinds[column] = pa.float64()
-            if kinds[column] != pa.int64():  # which may still become a double
+            if kinds[column] != pa.int64():  # an integer column may still become a double
                 settled.add(field)
 
 
 def is_name(column: str) -> bool:
-    """Whether this is a valid column name."""
+    """Return whether a column can have this name."""
     return 0 < len(column) <= NAME_CHARS_MAX and column.isprintable() and "." not in column
 
 
 def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
-    """Return the result of `columns` without an object per value: in C, or with Arrow's parser if not compiled.
-
-    Returns None if the result could differ: a field has no column, a value does not fit its column, or a value is not a
-    JSON object."""
+    """Return the result of `columns` without creating Python objects: in C, or with Arrow's parser without the
+    compiled kernel. Returns None if the two could differ: for a field without a column, a value that does not fit its
+    column, or a value that is not a JSON object."""
     names = [_field_of(each.name) for each in schema]
     if not names or len({*names}) < len(names):
         return None
@@ -96,18 +94,18 @@ def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
 
 
 def _in_c(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    keys = [each.encode("utf-8", "surrogatepass") for each in names]
+    keys = [name.encode("utf-8", "surrogatepass") for name in names]
     buffers = values.buffers()
-    if buffers[2] is None or any(b'"' in each or b"\\" in each for each in keys):
+    if buffers[2] is None or any(b'"' in key or b"\\" in key for key in keys):
         return None
     kinds = bytes(_KINDS[each] for each in schema.types)
     try:
-        found = json_to_arrow.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
-        if found is None:
+        parts = json_to_arrow.read_objects(tuple(buffers), values.offset, len(values), keys, kinds, _as_text)
+        if parts is None:
             return None
-        filled, has_more_than_ascii = found
+        filled, has_more_than_ascii = parts
         if has_more_than_ascii:
-            values.cast(pa.string())  # is it UTF-8?
+            values.cast(pa.string())  # raises if it is not UTF-8
     except (pa.ArrowException, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return [
@@ -126,33 +124,33 @@ def _as_text(nested: bytes) -> bytes:
 
 
 def _by_arrow(values: pa.Array, names: list[str], schema: pa.Schema) -> list[pa.Array] | None:
-    # Wrap each value in an object: a value that closes it early yields extra rows, which the row count reveals.
+    # Wrap each value in an object: an early end of a value changes the number of objects, which is detected.
     lines = pc.binary_join_element_wise(b'{"v":', values.fill_null(b"null"), b"}\n", b"")
     data = lines.buffers()[2]
-    wanted = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
+    target = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
     try:
-        found = pj.read_json(
+        parsed = pj.read_json(
             pa.BufferReader(data),
             pj.ReadOptions(use_threads=False, block_size=data.size + 1),
-            pj.ParseOptions(wanted, unexpected_field_behavior="error"),
+            pj.ParseOptions(target, unexpected_field_behavior="error"),
         )
-        values.cast(pa.string())  # the parser does not check UTF-8
+        values.cast(pa.string())  # the parser accepts invalid UTF-8
     except pa.ArrowException:
         return None
-    if found.num_rows != len(values):
+    if parsed.num_rows != len(values):
         return None
-    arrays = found["v"].combine_chunks().flatten()
-    if found["v"].null_count != values.null_count:
-        return None  # JSON's null is not an object
-    # The parser accepts NaN, which JSON lacks, and numbers beyond the range of a double.
-    doubles = [each for each in arrays if each.type == pa.float64()]
-    if not all(pc.all(pc.less(pc.abs(each), _DOUBLE_MAX)).as_py() in (True, None) for each in doubles):
+    arrays = parsed["v"].combine_chunks().flatten()
+    if parsed["v"].null_count != values.null_count:
+        return None  # a JSON null is not an object
+    # Arrow accepts NaN, which JSON does not have, and numbers beyond the range of a double.
+    doubles = [array for array in arrays if array.type == pa.float64()]
+    if not all(pc.all(pc.less(pc.abs(double), _DOUBLE_MAX)).as_py() in (True, None) for double in doubles):
         return None
     return arrays  # type: ignore[no-any-return] # Arrow has no types
 
 
 def columns(rows: Sequence[Row | None], schema: pa.Schema) -> list[pa.Array]:
-    """Return an array per field of `schema` with its values in the rows."""
+    """Return the rows' values for each field of `schema`."""
     return [_column(rows, field) for field in schema]
 
 
@@ -165,11 +163,11 @@ def _column(rows: Sequence[Row | None], field: pa.Field) -> pa.Array:
 
 
 def _field_of(column: str) -> str:
-    """Return the field of a column: an underscore may precede a field with the name of a fixed column."""
+    """Return the field of a table's column: a leading underscore may have been added to avoid a name conflict."""
     return column[1:] if column.startswith("_") and column[1:].lower() in SCHEMA.names else column
 
 
-def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - any JSON value
+def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - whatever JSON has
     match value:
         case None:
             return None

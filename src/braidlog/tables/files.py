@@ -1,6 +1,6 @@
-"""Files of a table, behind pyiceberg's file interface. Local files are durable when they are closed.
+"""Files of a table for pyiceberg, durable on a local disk when they are closed.
 
-Invariant: a closed file survives power loss with its name and bytes, so a commit may reference it immediately.
+A closed file survives power loss, name and bytes, so that a commit may refer to it. Does not handle: file contents.
 """
 
 import io
@@ -15,15 +15,16 @@ from pyiceberg.typedef import EMPTY_DICT, Properties
 _LOCAL = "file"
 _AZURE = ("abfs", "abfss", "wasb", "wasbs")
 PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""Default time limits of an object store, in seconds."""
+"""Timeouts in seconds, unless the store's properties set them."""
 
 
 class TableIO(PyArrowFileIO):
-    """See `py-io-impl` of pyiceberg."""
+    """An implementation of pyiceberg's `py-io-impl`."""
 
     @staticmethod
     def parse_location(location: str, properties: Properties = EMPTY_DICT) -> tuple[str, str, str]:
-        """Accept Azure's URIs, which begin with `container@account.host`; Arrow's paths begin with the container."""
+        """Parse a location. Azure URIs begin with `container@account.host`, as other engines write them; Arrow's
+        paths with the container."""
         scheme, netloc, path = PyArrowFileIO.parse_location(location, properties)
         if scheme in _AZURE and "@" in netloc:
             container = netloc.partition("@")[0]
@@ -37,15 +38,15 @@ class TableIO(PyArrowFileIO):
         return _LocalFile(location, path, self.fs_by_scheme(scheme, netloc))
 
     def names(self, folder: str) -> dict[str, int]:
-        """Return a folder's files and their modification times in ms; empty if the folder does not exist."""
+        """Return a folder's files with their modification times in ms; empty if it does not exist."""
         scheme, netloc, path = self.parse_location(folder, self.properties)
-        found = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return {each.base_name: (each.mtime_ns or 0) // 10**6 for each in found if each.type is FileType.File}
+        entries = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
+        return {entry.base_name: (entry.mtime_ns or 0) // 10**6 for entry in entries if entry.type is FileType.File}
 
 
 def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:
-    """Return Arrow's file system for a URI, and the path in it. Arrow finds missing credentials where the store's own
-    tools do."""
+    """Return Arrow's file system for a URI, and the path in it. Arrow reads missing credentials from the store's
+    usual environment."""
     known = {**PATIENCE, **store_properties(properties)}
     files = TableIO(known)
     scheme, netloc, path = files.parse_location(location, known)
@@ -53,7 +54,7 @@ def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSyste
 
 
 def store_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Add an S3 region: without one, Arrow would query Amazon for the region of another store's bucket."""
+    """Add a default S3 region: otherwise Arrow asks Amazon for the region of another store's bucket."""
     said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     is_elsewhere = (
         "s3.endpoint" in properties or "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
@@ -82,7 +83,7 @@ class _DurableFile(io.BufferedWriter):
 
 
 def _make_folders(path: str) -> None:
-    """Create folders durably: a crash must not keep a file and lose its folder."""
+    """Create folders durably: after a crash a file must not exist without its folder."""
     if not os.path.isdir(path):
         _make_folders(os.path.dirname(path))
         os.makedirs(path, exist_ok=True)

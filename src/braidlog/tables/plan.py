@@ -1,4 +1,7 @@
-"""Request and result of a table export. Imports neither Parquet nor Iceberg: a node without tables needs neither."""
+"""The messages between a node and the worker process that writes its tables.
+
+A node without tables imports neither Parquet nor Iceberg.
+"""
 
 import msgspec
 
@@ -12,18 +15,18 @@ class TablePlace(msgspec.Struct, frozen=True):
     """The location of tables."""
 
     warehouse: str
-    """Folder or URI; each table has a folder in it."""
+    """A folder or a URI; each table has a folder in it."""
     catalog: dict[str, str]
-    """Catalog properties, as in pyiceberg; empty: an SQLite file in the warehouse."""
+    """pyiceberg's properties; empty: a SQLite file in the warehouse."""
     namespace: str
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Closed segments of one partition, all of whose transactions have ended."""
+    """Closed segments of one partition whose transactions have all ended."""
 
     partition: int
     start: int
-    """The log's start offset: earlier records of the first segment are deleted."""
+    """The log start offset: earlier records in the first segment are deleted."""
     sources: list[Source]
     aborted: list[Aborted]
 
@@ -33,7 +36,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Segments to export to one topic's table, and its retention. Without parts: only report the table's state."""
+    """Rows to add to a topic's table, and rows to remove. Without parts only the table's state is reported."""
 
     place: TablePlace
     topic: str
@@ -43,7 +46,7 @@ class Plan(msgspec.Struct, frozen=True):
     now_ms: int
     retention_ms: int
     schemas: list[tuple[bytes, bytes | None]] = []
-    """Records of the schema log about the topic's subject, if the form has schemas: keys and values."""
+    """Keys and values of the log of schemas that concern the topic's subject, if the format has schemas."""
 
     @property
     def subject(self) -> str:
@@ -54,17 +57,17 @@ class Turned(msgspec.Struct, frozen=True):
     """The current state of a topic's table."""
 
     offsets: dict[int, int] = {}
-    """Exported offset of each partition: all committed records below it are rows."""
+    """By partition: all records below this offset are in the table."""
     rows: int = 0
     bytes: int = 0
     files: int = 0
     metadata: str = ""
-    """Location of the table's newest metadata file."""
+    """The location of the table's newest metadata file."""
     committed_ms: int = 0
-    """Time of the last commit; 0: never."""
+    """When it was last changed; 0: never."""
     undecoded: int = 0
-    """Rows whose value does not have the topic's form."""
+    """Rows whose value does not match the format."""
     missed: list[int] = []
-    """Partitions whose segments were replaced or deleted during the export: plan them again."""
+    """Partitions whose segments were replaced or removed during the export: plan them again."""
     unread: list[int] = []
-    """Partitions with unreadable records."""
+    """Partitions with unreadable segments."""

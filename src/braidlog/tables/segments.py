@@ -1,6 +1,7 @@
 """Reads closed segments as Arrow columns: committed records only, in log order.
 
-Invariant: every batch's checksum is verified; a file of another generation than planned is not read.
+Every byte that is used has a valid checksum; a file that differs from the planned one is not read. Does not handle:
+tables.
 """
 
 import contextlib
@@ -25,11 +26,11 @@ PIECES = PieceLimits(128 * 1024, 32 * 1024 * 1024)
 
 
 class MissedError(Exception):
-    """A segment was replaced or deleted since it was planned."""
+    """A segment was replaced or removed after it was planned."""
 
 
 class UnreadError(Exception):
-    """A segment has unreadable records."""
+    """A segment cannot be read."""
 
 
 SCHEMA = pa.schema(
@@ -41,7 +42,7 @@ SCHEMA = pa.schema(
         *(arrow_schema(("key", "value", "headers"))),
     ]
 )
-"""The fixed columns of every table. `timestamp_type` as in Kafka: 0 for the producer's clock, 1 for the log's."""
+"""The columns of every table. `timestamp_type`: 0 for the producer's time, 1 for the log's, as in Kafka."""
 
 
 def read(disk: Disk, part: Part, begin: int) -> Iterator[pa.RecordBatch]:
@@ -50,7 +51,7 @@ def read(disk: Disk, part: Part, begin: int) -> Iterator[pa.RecordBatch]:
     sources = [source for source in part.sources if source.next_offset > begin]
     with contextlib.ExitStack() as opened:
         files = []
-        for source in sources:  # open all first: an open file stays readable after its deletion
+        for source in sources:  # open all files first: an open file keeps its content even if its name is removed
             files.append(_open_one(disk, source))
             opened.callback(files[-1].close)
         yield from _rows(pieces, files, sources, part, begin)
@@ -73,10 +74,10 @@ def _rows(
 
 
 def _columns(piece: pa.RecordBatch, partition: int, *, append_time: bool) -> pa.RecordBatch:
-    found = dict(zip(COLUMN_NAMES, piece.columns, strict=True))
-    found["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), piece.num_rows)
-    found["timestamp_type"] = pa.repeat(pa.scalar(int(append_time), pa.int32()), piece.num_rows)
-    return pa.RecordBatch.from_arrays([found[name] for name in SCHEMA.names], schema=SCHEMA)
+    columns = dict(zip(COLUMN_NAMES, piece.columns, strict=True))
+    columns["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), piece.num_rows)
+    columns["timestamp_type"] = pa.repeat(pa.scalar(int(append_time), pa.int32()), piece.num_rows)
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _open_one(disk: Disk, source: Source) -> File:
@@ -94,5 +95,5 @@ def _open_one(disk: Disk, source: Source) -> File:
 
 def _batches(files: list[File], sources: list[Source]) -> Iterator[tuple[bytes, int, BatchHeader]]:
     for file, source in zip(files, sources, strict=True):
-        for found in walk(file, DATA_START, source.end, source.base_offset):
-            yield found.window, found.at, found.header
+        for batch in walk(file, DATA_START, source.end, source.base_offset):
+            yield batch.window, batch.at, batch.header

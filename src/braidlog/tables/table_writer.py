@@ -1,8 +1,8 @@
-"""Exports closed segments as rows of their topic's table.
+"""Exports closed segments to their topic's table.
 
-Invariants: a record becomes a row exactly once, even if the process is killed, or another node exports the same
-records. Only the offsets in the table count as exported. Files are complete and durable before the commit that names
-them. An export that loses a race removes its files and accepts the winner's offsets.
+Each record becomes one row. Only the offsets in the table decide what is exported. Files are complete and durable
+before the commit that names them. A process that loses a race removes its files and accepts the winner's commit. It
+may be killed at any point, and another node may export concurrently. Does not handle: scheduling.
 """
 
 import contextlib
@@ -25,23 +25,25 @@ from braidlog.tables.values import Columns, JsonColumns, RawColumns
 
 GROUP_ROWS = 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
-"""Uncompressed bytes of a row group, which are buffered in memory."""
+"""Bytes per row group before compression: the amount buffered in memory."""
 DICTIONARY_BYTES_MAX = 64 * 1024
-"""Maximum dictionary of a column in a row group. Repeated values fit; other columns become plain after a few thousand
-rows. A dictionary of mostly unique values makes files larger and slower to write and read."""
+"""Dictionary size per column of a row group: it suffices for repeated values; for others the column becomes plain
+after a few thousand rows. A dictionary with nearly every value once makes files larger, and slower to write and
+read."""
 ATTEMPTS_MAX = 10
 _OURS = (BrokerError, ProtocolError, StorageFault, AssertionError, MemoryError)
-"""Errors that the worker reports as they are; all others come from a catalog, a store or their libraries."""
+"""Errors that the worker answers with a meaning; any other error comes from a catalog, a store or their libraries."""
 _swept: set[str] = set()
-"""Tables that this process has already searched for files that a crash left."""
+"""Tables whose files this process has checked for remains of a crash."""
 
 
 class _ColumnsTakenError(Exception):
-    """Another node created a column for one of our fields with another type, or a name that differs in case only."""
+    """Another node has added a column with our field's name and another type, or with a name that differs only in
+    case."""
 
 
 class Written(NamedTuple):
-    """A partition's files before their commit."""
+    """A partition's files, not committed yet."""
 
     begin: int
     end: int
@@ -50,26 +52,28 @@ class Written(NamedTuple):
 
 
 def turn(plan: Plan, disk: Disk) -> Turned:
-    """Run an export. Raises `BrokerError` UNAVAILABLE if the catalog or the warehouse cannot be used now."""
+    """Execute the plan. `BrokerError` with UNAVAILABLE if the catalog or the warehouse cannot be used now."""
     pa.set_cpu_count(1)
-    pa.set_memory_pool(pa.system_memory_pool())  # other pools reserve address space, which the worker's limit counts
+    pa.set_memory_pool(
+        pa.system_memory_pool()
+    )  # other pools reserve address space, which counts towards the worker's limit
     try:
         return _turn(plan, disk)
     except _OURS:
         raise
     except Exception as error:
-        # Translate foreign errors: a catalog's answer may raise any exception of pyiceberg, pydantic, SQLAlchemy,
-        # requests or Arrow. One topic's error must not end the process, and is reported with its topic.
+        # Translate foreign errors here. A catalog may raise any exception of pyiceberg, pydantic, SQLAlchemy,
+        # requests or Arrow; a failure of one topic must not end the process, and its error names the topic.
         _swept.clear()  # files may remain that could not be removed
-        said = f"the table of topic {plan.topic!r} is not written: {type(error).__name__}: {error}"
+        said = f"cannot write the table of topic {plan.topic!r}: {type(error).__name__}: {error}"
         raise BrokerError(Reason.UNAVAILABLE, said[:2000]) from error
 
 
 def _turn(plan: Plan, disk: Disk) -> Turned:
     for _ in range(ATTEMPTS_MAX):
-        with contextlib.suppress(_ColumnsTakenError):  # retry with the new columns; a sweep removes the files
+        with contextlib.suppress(_ColumnsTakenError):  # retry with its columns; written files are swept later
             return _turn_once(plan, disk)
-    raise CommitFailedException(f"columns changed {ATTEMPTS_MAX} times meanwhile; it is tried again")
+    raise CommitFailedException(f"columns changed {ATTEMPTS_MAX} times during the export; it will be retried")
 
 
 def _turn_once(plan: Plan, disk: Disk) -> Turned:
@@ -122,11 +126,11 @@ def _state(table: Table, missed: list[int], unread: list[int]) -> Turned:
 
 
 def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Table:
-    """Commit the files, unless another process has exported the same records. A commit with an unknown outcome is
-    checked before it is repeated."""
+    """Commit the files, unless another node has exported the same records. If the outcome of a commit is unknown,
+    check for it before committing again."""
     identity = table.metadata.table_uuid.hex
     was_swept = identity in _swept
-    _swept.discard(identity)  # until the commit succeeds: a failure may leave files for a sweep
+    _swept.discard(identity)  # until success: a failure may leave files behind
     for _ in range(ATTEMPTS_MAX):
         done = catalog.offsets_of(table.properties)
         for number in [each for each, its in written.items() if done.get(each, 0) > its.begin]:
@@ -142,17 +146,17 @@ def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Ta
         try:
             catalog.commit(table, paths, {number: its.end for number, its in written.items()}, columns, undecoded)
         except (CommitFailedException, CommitStateUnknownException, FileNotFoundError):
-            # FileNotFoundError: another process exported the same records, and its sweep removed our files.
+            # The last attempt: another node has exported the same records, and swept files that can never become rows.
             table = catalog.again(table)
             continue
         if was_swept:
             _swept.add(identity)
         return catalog.again(table)
-    raise CommitFailedException(f"{ATTEMPTS_MAX} commits lost against others; it is tried again")
+    raise CommitFailedException(f"{ATTEMPTS_MAX} commits lost conflicts with other writers; it will be retried")
 
 
 def _tidy(table: Table, plan: Plan) -> Table:
-    """Delete expired rows and old snapshots, and remove files that no snapshot names."""
+    """Remove old rows, expire old snapshots, remove unused files."""
     identity = table.metadata.table_uuid.hex
     try:
         if plan.retention_ms >= 0 and catalog.expire_rows(table, plan.now_ms - plan.retention_ms):
@@ -161,14 +165,14 @@ def _tidy(table: Table, plan: Plan) -> Table:
             table = catalog.again(table)
             _swept.discard(identity)
     except CommitFailedException:
-        return catalog.again(table)  # the next export retries
+        return catalog.again(table)  # the next export tries again
     if identity not in _swept and catalog.sweep(table, plan.now_ms):
         _swept.add(identity)
     return table
 
 
 class _Writer:
-    """Writes the files of one partition: a new file whenever columns are added."""
+    """Writes the files of one partition: one, and a new one whenever columns are added."""
 
     def __init__(self, table: Table, part: Part, begin: int, values: Columns) -> None:
         self._table = table
@@ -194,7 +198,7 @@ class _Writer:
         return self._paths
 
     def abandon(self) -> None:
-        """Remove the written files. A sweep removes the rest once their records are exported."""
+        """Remove the written files. Files that cannot be removed now are swept once their records are rows."""
         self._waiting.clear()
         with contextlib.suppress(OSError, pa.ArrowException):
             self._close()
@@ -219,7 +223,7 @@ class _Writer:
         path = f"{catalog.data_folder(self._table)}/{name}"
         self._paths.append(path)
         stream = self._table.io.new_output(path).create()
-        # Keys and values are mostly unique: a dictionary would only cost time.
+        # Keys and values rarely repeat: a dictionary would be useless.
         repeated = [each for each in schema.names if each not in ("offset", "timestamp", "key", "value")]
         writer = pq.ParquetWriter(
             stream,

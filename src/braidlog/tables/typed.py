@@ -1,8 +1,8 @@
-"""Columns of values with registered schemas: Avro and Protobuf in Confluent's wire format.
+"""Columns of values that have schemas in the registry: Avro and Protobuf with Confluent's wire format.
 
-Invariants: a value is read with the schema that wrote it, so a row does not depend on the time of its export. The
-columns are the table's and the fields of the newest schema. A column's type evolves within Iceberg's rules, or stays; a
-value that does not fit is null there.
+Does not handle: tables, reading the log of schemas. A value is decoded with the schema that wrote it, so that a row
+does not depend on the time of its export. Columns are the fields of the newest schema, and those that the table has.
+A column grows by Iceberg's rules; otherwise it keeps its type, and values that do not fit are null.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ Types = dict[str, pa.DataType]
 
 
 class TypedColumns:
-    """The columns of one export. `entries`: the schema log's records about the topic's subject."""
+    """The columns of one export. `entries`: the part of the log of schemas that concerns the topic's subject."""
 
     def __init__(self, form: TableForm, subject: str, entries: Iterable[Entry], columns: pa.Schema) -> None:
         self._format = FORMATS[form]
@@ -37,17 +37,22 @@ class TypedColumns:
         self._state.apply(entries)
         self._schemas = {each.id: each.schema for each in self._state.versions(subject, deleted=True)}
         self._message = ""
-        """Protobuf: the full name of the message whose fields are columns; empty without a schema."""
+        """Protobuf: the full name of the message whose fields are columns; the first of a file if no schema is
+        left."""
         self.columns = pa.schema(_with_new(columns, self._newest(subject)))
         self._own = pa.schema(
-            [each for each in self.columns if each.name not in SCHEMA.names and storable(each.type) == each.type]
+            [
+                column
+                for column in self.columns
+                if column.name not in SCHEMA.names and storable(column.type) == column.type
+            ]
         )
         self._row = pa.struct(list(self._own))
         self._read = Framed(self._format, self._row, self._reader)
 
     def rows(self, batches: list[pa.RecordBatch]) -> Rows:
         done, undecoded = [], 0
-        if not len(self._own):  # no schema, or no record type: nothing can be decoded
+        if not len(self._own):  # no schema, or only schemas without a record: nothing is decoded
             return Rows(table := pa.Table.from_batches(batches, SCHEMA), len(table) - table["value"].null_count)
         for rows in slices(batches):
             found, errors = self._read(rows.column("value"))
@@ -63,11 +68,11 @@ class TypedColumns:
             source = self._source(listed[-1].schema)
             self._message = source.name
         except (RegistryError, ColumnTypeError):
-            return {}  # its values count as undecoded; older schemas still work
+            return {}  # its values count as undecoded; values of other schemas are still decoded
         return source.types
 
     def _reader(self, head: bytes) -> Decode:
-        """Return the decoder into `_row` for values with this head."""
+        """Return the decoder to `_row` for a value prefix."""
         schema = self._schemas.get(framing.id_of(head))
         if schema is None:
             raise ColumnTypeError("not of the topic's subject")
@@ -75,54 +80,54 @@ class TypedColumns:
         if self._message and source.name != self._message:
             raise ColumnTypeError(f"message {source.name!r}; columns are those of {self._message!r}")
         from_columns = _by_column(source.types)
-        names = [each for each in self._own.names if each in from_columns]
-        wanted = pa.struct([pa.field(from_columns[each], source.types[from_columns[each]]) for each in names])
-        decode = source.decoder(wanted)
+        names = [name for name in self._own.names if name in from_columns]
+        target = pa.struct([pa.field(from_columns[name], source.types[from_columns[name]]) for name in names])
+        decode = source.decoder(target)
 
         def read(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
-            found, errors = decode(payloads)
+            column, errors = decode(payloads)
             if names:
-                found = pa.StructArray.from_arrays(found.flatten(), names, mask=found.is_null())
-            return fitted(found, self._row), errors
+                column = pa.StructArray.from_arrays(column.flatten(), names, mask=column.is_null())
+            return fitted(column, self._row), errors
 
         return read
 
     def _source(self, schema: Schema, head: bytes = b"") -> "_Source":
         if schema.type != self._format:
             raise ColumnTypeError(f"of type {schema.type}")
-        found = (_avro if self._format == AVRO else _protobuf)(schema, referenced(schema, self._state.find), head)
-        if not found.types:
-            raise ColumnTypeError("no record with a field that can be a column")
-        return found
+        source = (_avro if self._format == AVRO else _protobuf)(schema, referenced(schema, self._state.find), head)
+        if not source.types:
+            raise ColumnTypeError("not a record with a field that can be a column")
+        return source
 
 
 def _with_new(columns: pa.Schema, newest: Types) -> list[pa.Field]:
-    """Return the table's columns, evolved for the newest schema, and the columns that it adds."""
-    found = {each.name: each for each in columns}
-    taken = {name.lower() for name in found}
+    """Return a table's columns, grown by a schema, and the columns that it adds."""
+    grown_fields = {each.name: each for each in columns}
+    taken = {name.lower() for name in grown_fields}
     for column, field in _by_column(newest).items():
         kind = newest[field]
-        if column in found and column not in SCHEMA.names:
-            found[column] = found[column].with_type(grown(found[column].type, kind))
-        elif column.lower() not in taken and fields.is_name(column) and len(found) < fields.FIELDS_MAX:
+        if column in grown_fields and column not in SCHEMA.names:
+            grown_fields[column] = grown_fields[column].with_type(grown(grown_fields[column].type, kind))
+        elif column.lower() not in taken and fields.is_name(column) and len(grown_fields) < fields.FIELDS_MAX:
             taken.add(column.lower())
-            found[column] = pa.field(column, kind)
-    return list(found.values())
+            grown_fields[column] = pa.field(column, kind)
+    return list(grown_fields.values())
 
 
 def _by_column(types: Types) -> dict[str, str]:
-    """Return the field of each column; of two fields with the same column, the first."""
-    found: dict[str, str] = {}
+    """Return each column's field: the first if there are two."""
+    by_column: dict[str, str] = {}
     for field in types:
-        found.setdefault(fields.column_of(field), field)
-    return found
+        by_column.setdefault(fields.column_of(field), field)
+    return by_column
 
 
 # -- formats -----------------------------------------------------------------------------------------------------------
 
 
 class _Source:
-    """A schema, or one message of a schema."""
+    """A schema, or a message of one."""
 
     def __init__(self, name: str, types: Types, decoder: Callable[[pa.DataType], Decode]) -> None:
         self.name = name
@@ -130,7 +135,7 @@ class _Source:
         self.decoder = decoder
 
 
-def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - only Protobuf needs it
+def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - Protobuf's says more
     columns = _module("avro_columns")
     root = AvroSchema(schema.text, references).root
     return _Source("", columns.field_types(root), lambda wanted: columns.decoder(root, root, wanted))

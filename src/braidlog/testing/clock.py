@@ -1,12 +1,11 @@
-"""A clock that moves only when told to.
+"""A clock that moves only when the test advances it.
 
-Knows: how much time the test says has passed. Refuses to know: the machine's clocks.
-Invariant: wall time and monotonic time move together and never backwards, unless the test steps the wall clock.
+Wall time and monotonic time move together and never backwards, unless the test steps the wall clock.
 """
 
 
 class ManualClock:
-    """A `Clock` that stands still between calls of `advance`."""
+    """A `Clock` that moves only by `advance` and `step`."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._start_ms = now_ms

@@ -1,7 +1,6 @@
-"""Several real nodes over one etcd, each in a process of its own: start them, kill one, start it again.
+"""Runs several real nodes over one etcd, each in its own process: start, kill, restart.
 
-Knows: which nodes there are, and their ports. Refuses to know: where etcd comes from.
-Invariant: every process that was started is ended, whatever the test does.
+Every started process is stopped, whatever the test does. Does not handle: starting etcd.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ NODES = (1, 2, 3)
 class ClusterProcess:
     """`with ClusterProcess(folder, etcd_url) as cluster:`; `cluster[2]` is a node, `cluster.url("kafka")` names all of them.
 
-    Each is in a rack of its own: `rack-2`.
+    Each node is in its own rack: `rack-2`.
     """
 
     def __init__(
@@ -47,14 +46,14 @@ class ClusterProcess:
         return self.nodes[number]
 
     def url(self, dialect: str) -> str:
-        """With the address of every node, dead or alive."""
+        """Return a URL with the addresses of all nodes, running or not."""
         return f"{dialect}://" + ",".join(f"127.0.0.1:{node.ports[dialect]}" for node in self.nodes.values())
 
     def __enter__(self) -> Self:
         for node in self.nodes.values():
             self._stack.push(node)
         try:
-            with ThreadPoolExecutor(len(self.nodes)) as pool:  # each waits for its own process
+            with ThreadPoolExecutor(len(self.nodes)) as pool:  # each start waits for its own process
                 list(pool.map(ServerProcess.start, self.nodes.values()))
         except BaseException:
             self._stack.close()

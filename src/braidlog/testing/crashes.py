@@ -1,8 +1,7 @@
-"""What a disk may hold after the power went: every state worth trying, each once.
+"""Enumerates the possible states of a disk after a power cut, each once.
 
-Knows: which pending changes a machine may keep, lose, tear or reorder. Refuses to know: how the changes came
-about, and what any byte means.
-Invariant: what was synced is in every state; the bytes of one 512-byte sector come from one side of a write.
+Decides which pending changes a machine may keep, lose, tear or reorder. Does not handle: the meaning of bytes.
+Synced data is in every state; the bytes of one 512-byte sector come from one side of a write.
 
 | family      | what the machine kept of the pending changes                                             |
 |-------------|------------------------------------------------------------------------------------------|
@@ -12,11 +11,11 @@ Invariant: what was synced is in every state; the bytes of one 512-byte sector c
 | `torn`      | the first k, and of the next write the sectors before, or those after, one boundary      |
 | `sized`     | the first k, and of the next write the new length over zeros; or of all writes that      |
 | `reordered` | a change to a file lost and later ones kept; or one file's changes kept, another's lost  |
-| `names`     | names and bytes part ways; the names of one folder part ways with those of the others    |
-| `mixed`     | a random prefix for each file and folder by itself (only with an `rng`)                  |
+| `names`     | names and bytes differ; the names of one folder differ from those of the others          |
+| `mixed`     | a random prefix for each file and folder independently (only with an `rng`)              |
 
-The changes of names within one folder keep their order, as in a journal; the bytes of a file do not, nor does
-anything across files or folders.
+Changes of names within one folder keep their order, as in a journal; writes to a file do not, nor do changes across
+files or folders.
 """
 
 from bisect import bisect_left
@@ -38,14 +37,14 @@ from braidlog.testing.image import (
 )
 
 SECTOR_BYTES = 512
-_TEARS_MAX = 8  # a write over more boundaries than this is torn at the first, the middle and the last of them
+_TEARS_MAX = 8  # a write over more boundaries is torn only at the first, the middle and the last of them
 _MIXED_STATES = 16
-_NONE = 0  # sequences start at 1: nothing pending comes before this
+_NONE = 0  # sequences start at 1: no pending change precedes this
 _ALL = 1 << 62
 
 
 class _Choice(NamedTuple):
-    """What became of one file: its first changes, then `instead`, then its changes in [resume, stop)."""
+    """The state of one file: its first changes, then `instead`, then its changes in [resume, stop)."""
 
     first: int
     instead: tuple[Change, ...] = ()
@@ -55,7 +54,7 @@ class _Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """Changes of bytes (of names) below the bound are kept, but for the files (folders) named apart."""
+    """Changes of bytes (of names) below the bound are kept, except for the files (folders) listed separately."""
 
     label: str
     bytes_below: int
@@ -65,7 +64,7 @@ class _Plan:
 
 
 class _Step(NamedTuple):
-    """A pending change and where it sits: the `nth` of those of `node`."""
+    """A pending change: the `nth` of those of `node`."""
 
     change: Change | NameChange
     node: Node
@@ -97,7 +96,7 @@ def _distinct(root: FolderImage, plans: Iterable[_Plan], seen: set[int]) -> Iter
 
 
 class _Planner:
-    """Lists the plans. It builds nothing, so that choosing a few of many plans is cheap."""
+    """Lists the plans without building trees, so that choosing a few of many plans is cheap."""
 
     def __init__(self, root: FolderImage, rng: Random | None, prefixes_max: int) -> None:
         self._rng = rng
@@ -135,7 +134,7 @@ class _Planner:
         yield from self._mixed()
 
     def _pick(self, count: int) -> Sequence[int]:
-        """All of range(count), or as many as the cap allows: spread evenly, or drawn."""
+        """Return all of range(count), or as many as the cap allows: evenly spread, or random."""
         cap = self._prefixes_max
         if count <= cap:
             return range(count)
@@ -144,7 +143,7 @@ class _Planner:
         return [number * (count - 1) // max(1, cap - 1) for number in range(cap)]
 
     def _broken_writes(self, number: int, step: _Step) -> Iterator[_Plan]:
-        """The power went while this write was on its way."""
+        """Yield plans with a power cut during this write."""
         write, node, nth, path = step
         if not isinstance(write, Write) or not isinstance(node, FileImage):
             return
@@ -213,7 +212,7 @@ class _Planner:
 
 
 def _tears(write: Write) -> Sequence[int]:
-    """The sector boundaries strictly inside a write, in positions of the file. None: the write is atomic."""
+    """Return the sector boundaries strictly inside a write, as positions in the file. Empty: the write is atomic."""
     first = (write.position // SECTOR_BYTES + 1) * SECTOR_BYTES
     boundaries = range(first, write.position + len(write.data), SECTOR_BYTES)
     if len(boundaries) <= _TEARS_MAX:
@@ -222,7 +221,7 @@ def _tears(write: Write) -> Sequence[int]:
 
 
 class _Builder:
-    """Makes trees of plans. Neighbouring plans differ in one file, so the last content of each is kept."""
+    """Builds trees of plans. Consecutive plans differ in one file, so the last content of each file is cached."""
 
     def __init__(self) -> None:
         self._recent: dict[FileImage, tuple[_Choice, bytes]] = {}

@@ -1,13 +1,12 @@
-"""A disk in memory that fails and crashes on demand, at any call.
+"""An in-memory disk with injected failures and crashes, at any call.
 
-Knows: what was written, what was synced, and what Linux promises of the difference. Refuses to know: what the
-bytes mean, and threads: one caller at a time.
-Invariant: the live view (the page cache) shows every change; only `sync` and `sync_folder` make one durable.
+Models what Linux guarantees for written and synced data. Does not handle: threads; use it from one thread.
+The live view (the page cache) shows every change; only `sync` and `sync_folder` make one durable.
 
-Stricter than most file systems, on purpose: syncing a new file does not make its name durable, and a rename
-from one folder to another is two changes of names, of which a crash may keep either, both or none.
-Kinder than some: after a failed sync exactly the un-synced bytes are lost, whatever shared a page with them;
-and a failed `sync_folder` leaves the names pending, so that a later one can still make them durable.
+Deliberately stricter than most file systems: syncing a new file does not make its name durable, and a rename between
+folders is two changes of names, of which a crash may keep either, both or none. More lenient than some: a failed sync
+loses exactly the un-synced bytes, not others of the same page. After a failed `sync_folder` the names stay pending,
+so that a later one can still make them durable.
 """
 
 import errno
@@ -70,10 +69,10 @@ class SimulatedDisk(Faults):
                 raise fault(errno.ENOENT, doing, old)
             target = new_folder.entries.get(new_name)
             if target is node:
-                return  # POSIX: two names of one file, and rename does nothing
+                return  # POSIX: both names refer to one file, so rename does nothing
             refusal = _refusal_to_replace(node, target)
             if isinstance(node, FolderImage) and old_folder is not new_folder:
-                # Two changes of names could leave the folder inside itself; storage has no need of this.
+                # Two changes of names could leave the folder inside itself; storage never does this.
                 refusal = errno.EXDEV
             if refusal is not None:
                 raise fault(refusal, doing, old)
@@ -122,7 +121,7 @@ class SimulatedDisk(Faults):
             self._folder(path, "sync").sync()
 
     def lock(self, path: str) -> "SimulatedLock":
-        """The lock is a file, made if it is not there, as on the real disk. Its name is not synced."""
+        """Lock by a file, created if it does not exist, as on the real disk. Its name is not synced."""
         self.check_alive()
         folder, name = self._place(path, "lock")
         if name not in folder.entries:
@@ -137,11 +136,11 @@ class SimulatedDisk(Faults):
         return SimulatedLock(self._locked, image)
 
     def next_sequence(self) -> int:
-        """Number a change; pending changes are kept or lost in this order."""
+        """Number a change; crash states keep or lose pending changes in this order."""
         self._sequence += 1
         return self._sequence
 
-    # What a test may ask and do; all of it works on a crashed disk too.
+    # Methods for tests; all of them work after a crash too.
 
     def files(self) -> list[str]:
         """The absolute paths of all files, sorted."""
@@ -151,7 +150,7 @@ class SimulatedDisk(Faults):
         return self._file(path, "read").content()
 
     def fingerprint(self) -> int:
-        """Equal for disks that show the same paths and bytes. It means nothing in another process."""
+        """Return a number that is equal for disks with the same paths and bytes, in the same process."""
         return fingerprint(self._root)
 
     def crash_states(
@@ -162,11 +161,11 @@ class SimulatedDisk(Faults):
         prefixes_max: int = 256,
         seen: set[int] | None = None,
     ) -> "Iterator[tuple[str, SimulatedDisk]]":
-        """Yield (label, disk) for what may be left if the power goes now; crashes.py has the table of them.
+        """Yield (label, disk) for each possible state after a power cut now; crashes.py has the table of them.
 
-        Each state comes once; a `seen` (of fingerprints) shared between calls makes that once for all calls.
-        With `rng` the states come in random order, so that `limit` takes a fair sample. Of more than
-        `prefixes_max` pending changes that many are tried. Draw the states before changing this disk again.
+        Each state is yielded once; share `seen` (fingerprints) between calls to skip states of earlier calls. With
+        `rng` the order is random, so that `limit` takes a fair sample. Of more than `prefixes_max` pending changes
+        only that many prefixes are tried. Consume the states before changing this disk again.
         """
         trees = crash_trees(
             self._root, limit=limit, rng=rng, prefixes_max=prefixes_max, seen=set() if seen is None else seen
@@ -175,11 +174,11 @@ class SimulatedDisk(Faults):
             yield label, SimulatedDisk(root)
 
     def after_kill(self) -> "SimulatedDisk":
-        """The disk after kill -9: the process and its locks are gone, the page cache stays."""
+        """Return the disk after kill -9: the process and its locks are gone, the page cache stays."""
         return SimulatedDisk(copy_tree(self._root), self._sequence)
 
     def copy(self) -> "SimulatedDisk":
-        """An independent twin, with counters and faults, without open files, locks and `on_operation`."""
+        """Return an independent copy, with counters and faults, without open files, locks and `on_operation`."""
         disk = self.after_kill()
         disk.stop_at, disk.stop_when = self.stop_at, self.stop_when
         disk.fail_at, disk.short = dict(self.fail_at), self.short
@@ -188,7 +187,7 @@ class SimulatedDisk(Faults):
         return disk
 
     def flip_bit(self, path: str, bit_index: int) -> None:
-        """Flip one bit, live and durable. All damage makes the rest of the file durable as it stands."""
+        """Flip one bit, live and durable. Like all damage it makes the rest of the file durable as it is."""
         content = bytearray(self.content(path))
         content[bit_index // 8] ^= 1 << (bit_index % 8)
         self._file(path, "damage").replace(bytes(content))
@@ -202,13 +201,13 @@ class SimulatedDisk(Faults):
         self._file(path, "damage").replace(content[:start] + bytes(max(0, end - start)) + content[max(start, end) :])
 
     def drop(self, path: str) -> None:
-        """Lose a file and its name for good; the other names of its folder become durable as they stand."""
+        """Remove a file and its name durably; the other names of its folder become durable as they are."""
         self._file(path, "damage")
         folder, name = self._place(path, "damage")
         folder.change(Unlink(self.next_sequence(), name))
         folder.sync()
 
-    # From paths to images.
+    # Finding images by path.
 
     def _find(self, path: str) -> Node | None:
         node: Node | None = self._root
@@ -231,7 +230,7 @@ class SimulatedDisk(Faults):
         return node
 
     def _place(self, path: str, doing: str) -> tuple[FolderImage, str]:
-        """The folder that holds (or would hold) the path's last name, and that name."""
+        """Return the folder that holds (or would hold) the path's last name, and that name."""
         names = _split(path)
         if not names:
             raise fault(errno.EBUSY, doing, path)
@@ -244,7 +243,7 @@ class SimulatedDisk(Faults):
 
 
 class SimulatedFile:
-    """A `File`: it stays with its image when the name is renamed or removed."""
+    """A `File` that keeps its image when its name is renamed or removed."""
 
     def __init__(self, disk: SimulatedDisk, image: FileImage, path: str, *, writable: bool) -> None:
         self.path = path
@@ -290,7 +289,7 @@ class SimulatedFile:
         raise fault(errno.EBADF, "give a descriptor", self.path)
 
     def close(self) -> None:
-        # Also on a dead disk: this is called from `finally` and `__del__`, and changes nothing on any disk.
+        # Allowed after a crash: it is called from `finally` and `__del__`, and changes nothing on any disk.
         self._closed = True
 
     def _write(self, kind: str, data: bytes, position: int) -> None:
@@ -329,12 +328,12 @@ class SimulatedLock:
 
 def _split(path: str) -> list[str]:
     names = [name for name in path.split("/") if name not in ("", ".")]
-    assert ".." not in names, f"{path}: storage never climbs"
+    assert ".." not in names, f"{path}: storage never uses '..'"
     return names
 
 
 def _refusal_to_replace(node: Node, target: Node | None) -> int | None:
-    """The errno with which a rename onto `target` is refused."""
+    """Return the errno with which a rename onto `target` fails, or None."""
     if target is None:
         return None
     if isinstance(node, FileImage):

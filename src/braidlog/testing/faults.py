@@ -1,8 +1,7 @@
-"""When a simulated disk dies or refuses: numbered calls, stop points, injected errors.
+"""Injects failures into a simulated disk: numbered calls, stop points, errors.
 
-Knows: the number of each mutating call and what the test wants there. Refuses to know: what they do.
-Invariant: every mutating call has a number, counted from 1, also those that fail; after a crash nothing has
-an effect any more.
+Every mutating call has a number, counted from 1, including failed calls. After a crash no call has an effect. Does
+not handle: the effects of calls.
 """
 
 import contextlib
@@ -14,7 +13,7 @@ from braidlog.model.errors import StorageFault
 
 
 class Crash(BaseException):
-    """The process died here. Not an `Exception`: no handler of the code under test survives its own death."""
+    """The process died here. Not an `Exception`, so that handlers of the code under test do not catch it."""
 
 
 class Operation(NamedTuple):
@@ -27,12 +26,12 @@ class Operation(NamedTuple):
 
 
 class Faults:
-    """What a test sets to make calls fail, and the log of the calls so far.
+    """A test's settings that make calls fail, and the log of calls.
 
     `stop_at`, `stop_when`: the mutating call at which the process dies, and whether it still takes effect.
     `fail_at`: errno by the number of the mutating call that raises it as a `StorageFault`.
     `short`: how many bytes a failing write still writes.
-    `on_operation`: called before each mutating call takes effect; the place to try every crash in one run.
+    `on_operation`: called before each mutating call takes effect; use it to try every crash in one run.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class Faults:
     def mutation(
         self, kind: str, path: str, size: int = 0, *, on_failure: Callable[[], None] | None = None
     ) -> Iterator[None]:
-        """Number the call around its effect. `on_failure` is what an injected failure does to the disk."""
+        """Number a call around its effect. `on_failure` is the effect of an injected failure on the disk."""
         self.check_alive()
         operation = Operation(len(self.operations) + 1, kind, path, size)
         self.operations.append(operation)
@@ -65,7 +64,7 @@ class Faults:
                 raise fault(code, kind.replace("_", " "), path)
             yield
         finally:
-            # Even where the call raised: a loop over stop points must not take a refused call for the end.
+            # Even if the call raised: a loop over stop points must not mistake a refused call for the end.
             if stopping:
                 self._die(operation)
 
@@ -79,7 +78,7 @@ class Faults:
 
 
 def fault(code: int, doing: str, path: str) -> StorageFault:
-    """The fault the real disk raises for this errno, with the same cause."""
+    """Return the fault that the real disk raises for this errno, with the same cause."""
     made = StorageFault(f"cannot {doing}: {os.strerror(code)}", path)
     made.__cause__ = OSError(code, os.strerror(code))
     return made

@@ -1,13 +1,12 @@
-"""What a simulated disk remembers of a file and of a folder: what is live, what is durable, what is between.
+"""The state of a simulated file or folder: live, durable and pending changes.
 
-Knows: changes to bytes and to names, their order, and which of them were synced. Refuses to know: paths,
-injected faults, and what a crash may do with the changes that are pending.
-Invariant: `base` objects are never changed in place, so that any number of trees may share them.
+`base` objects are never changed in place, so that any number of trees may share them. Does not handle: paths,
+injected faults, which pending changes survive a crash.
 """
 
 from typing import NamedTuple, TypeAlias
 
-_SETTLED_BYTES_MAX = 64 * 1024  # fold synced changes into the base when they outgrow the base by this much
+_SETTLED_BYTES_MAX = 64 * 1024  # merge synced changes into the base when they exceed its size by this much
 
 
 class Write(NamedTuple):
@@ -22,7 +21,7 @@ class Write(NamedTuple):
         content[self.position : self.position + len(self.data)] = self.data
 
     def sized(self) -> "Extend":
-        """The same write when its new length reached the disk and its bytes did not."""
+        """Return this write as it looks if its new length reached the disk and its bytes did not."""
         return Extend(self.sequence, self.position + len(self.data))
 
 
@@ -36,7 +35,7 @@ class Truncate(NamedTuple):
 
 
 class Extend(NamedTuple):
-    """The file is at least this long; new bytes are zeros, old bytes stay."""
+    """Sets a minimum length of the file; new bytes are zeros, old bytes stay."""
 
     sequence: int
     size: int
@@ -49,7 +48,7 @@ Change: TypeAlias = Write | Truncate | Extend
 
 
 class FileImage:
-    """One file, whatever its names. `base` + `settled` is durable; `pending` is what a power cut may take."""
+    """One file, under any number of names. `base` + `settled` is durable; a power cut may lose `pending`."""
 
     __slots__ = ("_live", "_settled", "_settled_bytes", "base", "pending")
 
@@ -76,7 +75,7 @@ class FileImage:
         self.pending.append(change)
 
     def sync(self) -> None:
-        # Nothing is copied here: a log that syncs every batch would else pay for the whole file each time.
+        # Nothing is copied here: a log that syncs every batch would otherwise copy the whole file each time.
         for change in self.pending:
             self._settled_bytes += len(change.data) if isinstance(change, Write) else 0
         self._settled += self.pending
@@ -92,7 +91,7 @@ class FileImage:
         self.pending = [change.sized() if isinstance(change, Write) else change for change in self.pending]
 
     def merge_synced(self) -> None:
-        """Bring `base` up to date with what was synced."""
+        """Apply the synced changes to `base`."""
         if self._settled:
             image = bytearray(self.base)
             for change in self._settled:
@@ -102,7 +101,7 @@ class FileImage:
             self._settled_bytes = 0
 
     def replace(self, content: bytes) -> None:
-        """Make this the live and the durable content at once."""
+        """Set the live and the durable content."""
         self.base, self.pending, self._settled, self._settled_bytes, self._live = content, [], [], 0, None
 
     def copy(self) -> "FileImage":
@@ -131,7 +130,7 @@ class Unlink(NamedTuple):
 
 
 class Move(NamedTuple):
-    """A rename within one folder: a single change, so that no crash sees both names or neither."""
+    """A rename within one folder: a single change, so that a crash never leaves both names or neither."""
 
     sequence: int
     name: str
@@ -147,7 +146,7 @@ NameChange: TypeAlias = Link | Unlink | Move
 
 
 class FolderImage:
-    """One folder: its live entries, its durable ones, and the changes of names between the two."""
+    """One folder: its live entries, its durable ones, and the pending changes of names."""
 
     __slots__ = ("base", "entries", "pending")
 
@@ -166,11 +165,12 @@ class FolderImage:
             self.pending = []
 
     def nodes(self) -> "dict[Node, str]":
-        """Every node that is here, or could be after a crash, by one of its names, if possible a live one."""
-        found = {node: name for name, node in self.base.items()}
-        found.update((change.node, change.name) for change in self.pending if not isinstance(change, Unlink))
-        found.update((node, name) for name, node in self.entries.items())
-        return found
+        """Return every node that exists, or could exist after a crash, with one of its names, preferably a live
+        one."""
+        nodes = {node: name for name, node in self.base.items()}
+        nodes.update((change.node, change.name) for change in self.pending if not isinstance(change, Unlink))
+        nodes.update((node, name) for name, node in self.entries.items())
+        return nodes
 
 
 Node: TypeAlias = FileImage | FolderImage
@@ -178,31 +178,31 @@ Entries: TypeAlias = dict[str, Node]
 
 
 def list_tree(root: FolderImage) -> list[tuple[str, Node]]:
-    """Every live path below `root` and what it names, sorted by path."""
-    found: list[tuple[str, Node]] = []
+    """Return every live path below `root` with its node, sorted by path."""
+    paths: list[tuple[str, Node]] = []
     waiting = [("", root)]
     while waiting:
         folder_path, folder = waiting.pop()
         for name, node in folder.entries.items():
             path = f"{folder_path}/{name}"
-            found.append((path, node))
+            paths.append((path, node))
             if isinstance(node, FolderImage):
                 waiting.append((path, node))
-    found.sort(key=lambda item: item[0])
-    return found
+    paths.sort(key=lambda item: item[0])
+    return paths
 
 
 def fingerprint(root: FolderImage) -> int:
-    """A number that two trees share if they show the same paths and bytes, within this process.
+    """Return a number that is equal for trees with the same paths and bytes, in the same process.
 
-    It leans on `hash` of bytes, which is keyed, fast, and kept by the object: shared content is hashed once.
+    It relies on `hash` of bytes, which is keyed, fast and cached in the object: shared content is hashed once.
     """
     tree = list_tree(root)
     return hash(tuple((path, hash(node.content()) if isinstance(node, FileImage) else None) for path, node in tree))
 
 
 def copy_tree(root: FolderImage) -> FolderImage:
-    """An independent tree, with everything pending still pending."""
+    """Return an independent tree, with the same pending changes."""
     copies: dict[Node, Node] = {}
 
     def copy(node: Node) -> Node:

@@ -1,7 +1,7 @@
-"""A real node in a process of its own, for tests: start it, use its ports, stop it, kill it, start it again.
+"""Runs a real node in a separate process for tests: start, stop, kill, restart.
 
-Knows: processes, ports, and the one line of JSON a node prints. Refuses to know: what is spoken on a port.
-Invariants: a process that was started is ended, whatever the test does. Its ports stay its own while it is down, until the end.
+A started process is always stopped, whatever the test does. The node's ports stay reserved while it is down. Does not
+handle: the protocols on the ports.
 """
 
 import json
@@ -26,12 +26,12 @@ _MORE_PORTS = ("admin.port", "registry.port", "cluster.peers.gossip_port", "clus
 class ServerProcess:
     """`braid serve` on free ports over a data folder; with `admin`, its console too, at `admin_url`.
 
-    `open_files_max`: how many files and sockets it may have open (`ulimit -n`). `prefix`: words before the command, of a program
-    that becomes the node (`nsenter …`). `host`: where its doors are.
+    `open_files_max`: the limit of open files and sockets (`ulimit -n`). `prefix`: a command in front of the node's,
+    which must exec it (`nsenter …`). `host`: the address of its listeners.
     """
 
     module = "braidlog.cli"
-    """What is run; a test may run it with parts of it replaced."""
+    """The command; a test may replace parts of it."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ServerProcess:
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._held: dict[str, tuple[int, int]] = {}
-        """Setting → (a socket that is bound and never listens, its port)."""
+        """Setting → (a bound socket that never listens, its port)."""
         self.ports: dict[str, int] = {}
         self.admin_port: int | None = None
         self.registry_port: int | None = None
@@ -92,13 +92,13 @@ class ServerProcess:
 
     @property
     def admin_url(self) -> str:
-        """Of the console, without a slash at its end."""
+        """The URL of the console, without a trailing slash."""
         assert self.admin_port is not None, "started without admin=True"
         return f"http://127.0.0.1:{self.admin_port}"
 
     @property
     def registry_url(self) -> str:
-        """Of the schema registry, without a slash at its end."""
+        """The URL of the schema registry, without a trailing slash."""
         assert self.registry_port is not None, "started without admin=True"
         return f"http://127.0.0.1:{self.registry_port}"
 
@@ -112,33 +112,33 @@ class ServerProcess:
         return self._process is not None and self._process.poll() is None
 
     def errors(self) -> str:
-        """What the node has written to stderr, in all its lives."""
+        """Return what the node has written to stderr, in all its runs."""
         assert self._errors is not None
         descriptor = self._errors.fileno()
-        # Not by seeking: the node writes at the same place of the same open file.
+        # Without seeking: the node writes through the same open file, with a shared position.
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")
 
     def address(self, dialect: str) -> tuple[str, int]:
         return self.host, self.ports[dialect]
 
     def bootstrap(self, dialect: str = "kafka") -> str:
-        """For clients that find other nodes by themselves."""
+        """Return an address for clients that discover other nodes themselves."""
         return "{}:{}".format(*self.address(dialect))
 
     def resident_bytes(self) -> int:
-        """The node's resident memory, from /proc."""
+        """Return the node's resident memory, from /proc."""
         pages = Path(f"/proc/{self.pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def stop(self) -> int:
-        """Ask it to stop gracefully; return its exit code."""
+        """Stop the node gracefully; return its exit code."""
         assert self._process is not None
         if self.is_running:
             self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kill the node with SIGKILL."""
         assert self._process is not None
         self._process.kill()
         self.wait()
@@ -151,7 +151,7 @@ class ServerProcess:
         return code
 
     def restart(self) -> Self:
-        """Start it again over the same folder, on the same ports: clients find it where it was."""
+        """Restart it with the same folder and ports, so that clients find it again."""
         return self.start()
 
     def __enter__(self) -> Self:
@@ -171,9 +171,9 @@ class ServerProcess:
 
 
 def hold_port() -> tuple[int, int]:
-    """A free port that nobody else is given as long as the socket is open; who asks for it by number may listen there."""
+    """Reserve a free port while the socket is open; a process that binds this port number may still listen on it."""
     with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))  # a port of its own: with SO_REUSEADDR before this, two may get the same
+        holder.bind(("127.0.0.1", 0))  # a unique port: with SO_REUSEADDR set before, two sockets may get the same
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port: int = holder.getsockname()[1]
         return holder.detach(), port

@@ -1,4 +1,4 @@
-"""The worker process: jobs that would block the node's event loop, their functions, and the process that runs them.
+"""Computations outside the node's event loop, in a separate process: jobs, their implementation, the process.
 
-Other packages import `jobs.py` only; `server/process/worker_process.py` runs the process.
+Other packages import `jobs.py`; `server/process/worker_process.py` starts the process.
 """

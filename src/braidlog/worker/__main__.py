@@ -1,8 +1,8 @@
-"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the worker process. Its node starts it, with an inherited socket.
+"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the worker process, started by a node with an inherited socket.
 
-Invariants: it uses at most BYTES of memory; a job that needs more fails, and the next one runs. It ends with its node
-in every case: between jobs its channel reads end of file, during a job the kernel kills it. Does not handle: the
-network, the node's state, files that no job names.
+Does not handle: the network, the node's state, files that no job names. It uses at most BYTES of memory: a larger job
+fails, and the next one is processed. It ends when its node does: between jobs it reads an end of file, during a job
+the kernel kills it.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ _DISK = OsDisk()
 def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     bytes_max = int(sys.argv[2])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which ends this process last
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the node, which stops this process last
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     take_priority(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
@@ -32,16 +32,16 @@ def main() -> None:
     serve(channel, bytes_max)
 
 
-def take_priority(wanted: str) -> None:
-    """Set a niceness, or `idle`: processor and disk only while no other process needs them."""
-    if wanted == IDLE:
+def take_priority(priority: str) -> None:
+    """Set the niceness; or `idle`: use CPU and disk only when they are otherwise unused, and yield immediately."""
+    if priority == IDLE:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel derives the I/O class from it
     else:
-        os.nice(int(wanted))
+        os.nice(int(priority))
 
 
 def serve(channel: socket.socket, bytes_max: int) -> None:
-    """Run jobs one by one until the channel closes."""
+    """Process jobs one after the other until the channel closes."""
     while head := _receive(channel, FRAME.size):
         message_bytes, payload_bytes = FRAME.unpack(head)
         assert message_bytes <= MESSAGE_BYTES_MAX
@@ -50,15 +50,13 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
         if len(payload) < payload_bytes:
             return
         try:
-            outcome, found = _do(read_job(message), payload)
+            outcome, result = _do(read_job(message), payload)
         except MemoryError:
-            text = (
-                f"the job takes more memory than the worker may have ({bytes_max} bytes); see worker.memory_bytes_max"
-            )
-            outcome, found = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
-        channel.sendall(frame(outcome, found))
-        channel.sendall(found)
-        del payload, found  # an idle worker holds nothing
+            text = f"the job needs more memory than the worker may use ({bytes_max} bytes); see worker.memory_bytes_max"
+            outcome, result = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
+        channel.sendall(frame(outcome, result))
+        channel.sendall(result)
+        del payload, result  # an idle worker holds no job's memory
 
 
 def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
@@ -74,7 +72,7 @@ def _do(job: Job, payload: bytearray) -> tuple[Done | Failed, bytes]:
 
 
 def _receive(channel: socket.socket, size: int) -> bytearray:
-    """Return `size` bytes, or fewer if the channel closes first."""
+    """Read this many bytes; fewer if the channel closes first."""
     data = bytearray(size)
     view, filled = memoryview(data), 0
     while filled < size:

@@ -1,4 +1,4 @@
-"""A worker without a process: runs each job immediately in the caller, which has no event loop to keep free."""
+"""A worker without a process: executes jobs immediately in the caller's thread, for callers without an event loop."""
 
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.worker.job_functions import perform

@@ -1,6 +1,6 @@
-"""The functions of all jobs: each depends only on its job, its payload and the files that the job names.
+"""Executes jobs: each is a function of its job, its payload and the files it names, without state or time.
 
-One exception is a cache: a compaction's keys are kept from one of its jobs to the next, and read again if lost.
+Exception: a compaction's keys are cached between its jobs, and read again if they are not cached.
 """
 
 import msgspec
@@ -27,7 +27,7 @@ from braidlog.worker.segment_scrub import scrub
 
 
 def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
-    """Run a job. Raises `BrokerError` or `ProtocolError` for an invalid payload."""
+    """Execute a job. `BrokerError` or `ProtocolError` says what is wrong with the payload."""
     match job:
         case CheckRecords():
             return _check(job, payload)
@@ -68,7 +68,7 @@ def _clip(job: ClipRecords, batch: Buffer) -> Answer:
 
 
 _under_way: dict[bytes, KeyRewriting] = {}
-"""At most one entry: an idle worker holds no memory."""
+"""The cache has at most one entry: an idle worker should hold little memory."""
 
 
 def _rewrite(job: RewriteSegments, payload: bytes, disk: Disk) -> Answer:
@@ -95,7 +95,7 @@ def _compare(payload: Buffer) -> Answer:
     from braidlog.registry import compatibility, errors  # noqa: PLC0415 - other workers compare no schemas
 
     try:
-        found = compatibility.compute(msgspec.msgpack.decode(payload, type=compatibility.Task))
+        answer = compatibility.compute(msgspec.msgpack.decode(payload, type=compatibility.Task))
     except errors.RegistryError as error:
         raise BrokerError(Reason.INVALID_SETTING, str(error)) from error
-    return Answer(0, msgspec.msgpack.encode(found))
+    return Answer(0, msgspec.msgpack.encode(answer))

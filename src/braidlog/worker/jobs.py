@@ -1,7 +1,8 @@
-"""Jobs of the worker process, their results, and the frames between it and the node.
+"""The jobs that a node sends to its worker process, and their results.
 
-`job_functions.py` runs the jobs. Invariants: a job states how much it may decompress. Its payload follows the message
-and is never copied into it. A job about a file names it, and changes no file in use.
+Does not handle: executing jobs (`job_functions.py`), running the process. A job states the maximum memory of its result.
+Its payload follows the message, and is never copied into it. A job about a file names it, and does not change files
+in use.
 
     frame    u32 length of the message | u32 length of the payload | message (msgpack) | payload
 """
@@ -19,21 +20,21 @@ Buffer = bytes | bytearray | memoryview
 FRAME = Struct(">II")
 MESSAGE_BYTES_MAX = 64 * 1024
 LOW, IDLE = "10", "idle"
-"""Priorities of a worker: a niceness, or the processor's idle time only."""
+"""Priority of a worker: a niceness, or idle."""
 
 
 class CheckRecords(msgspec.Struct, frozen=True, tag=True):
-    """Check every record of a batch. The payload is the complete batch, with a valid CRC."""
+    """Validate every record of a batch. The payload is the whole batch, with a valid CRC."""
 
     decompressed_bytes_max: int
     keyed: bool = False
     """Whether every record must have a key: the topic is compacted."""
     heads: bool = False
-    """Whether to return the first bytes of the values; the answer's payload is then `Heads`."""
+    """Whether to return what the values begin with: the answer's bytes are their `Heads`."""
 
 
 class ClipRecords(msgspec.Struct, frozen=True, tag=True):
-    """Return records from an offset and a time on, at least one if any exists, as an uncompressed batch."""
+    """Return part of a batch, uncompressed: the records from an offset and a time on, at least one if there is any."""
 
     start_offset: int
     records_max: int
@@ -43,21 +44,21 @@ class ClipRecords(msgspec.Struct, frozen=True, tag=True):
 
 
 class ScrubSegment(msgspec.Struct, frozen=True, tag=True):
-    """Verify about `bytes_max` bytes of a closed segment on the disk, from a position on. Returns `Scrubbed`."""
+    """Verify about `bytes_max` bytes of a closed segment on disk, from a position on. Answers with `Scrubbed`."""
 
     path: str
     base_offset: int
     generation: int
-    """Generation of the file to which `position` and `offset` apply; another generation is read from its start."""
+    """The identity of the file for `position` and `offset`; another file is read from its beginning."""
     position: int
     offset: int
     bytes_max: int
     epochs: list[tuple[int, int]]
-    """Epochs and their start offsets; empty: epochs are not checked."""
+    """The start offset of each epoch; empty: epochs are not checked."""
 
 
 class Scrubbed(msgspec.Struct, frozen=True):
-    """The progress of a `ScrubSegment`."""
+    """How far a `ScrubSegment` has come, and whether it has reached the end of the file."""
 
     generation: int
     position: int
@@ -65,40 +66,41 @@ class Scrubbed(msgspec.Struct, frozen=True):
     bytes_read: int
     is_end: bool
     damaged: list[int] = []
-    """Offsets without a valid batch."""
+    """Offsets without a whole batch."""
     fault: str = ""
-    """Why the rest could not be read; empty for a deleted file: segments are deleted in normal operation."""
+    """Why the rest could not be read; empty also for a removed file, because segments are removed regularly."""
 
 
 class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
-    """Write the next segment of a compaction next to the segments it replaces. The payload is a `Plan`
+    """Write the next segment of a compaction to a temporary file. The payload is its `Plan`
     (`storage/compaction/compaction_merge.py`), the answer a `Rewritten`."""
 
     first: int
-    """Index of the first of the plan's segments to be replaced."""
+    """The first of the plan's segments to replace."""
 
 
 class TurnSegments(msgspec.Struct, frozen=True, tag=True):
-    """Export closed segments to their topic's table. Payload: a `Plan` (`tables/plan.py`); answer: a `Turned`."""
+    """Export closed segments to their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a
+    `Turned`."""
 
 
 class CompareSchemas(msgspec.Struct, frozen=True, tag=True):
-    """Parse a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`; the
-    answer is the result of `Task.answer`."""
+    """Parse a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`, the
+    answer is what `Task.answer` returns."""
 
 
 Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments | CompareSchemas
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The job succeeded: its result is a number, and the payload after this message."""
+    """The job succeeded. Its result is a number, and bytes that follow the message."""
 
     number: int = 0
-    """CheckRecords: the decompressed size. ClipRecords: the offset after the last returned record."""
+    """CheckRecords: the decompressed size of the records. ClipRecords: the offset after the returned records."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The job failed. Without a reason, the payload was invalid or the disk failed."""
+    """The job failed. Without a reason the bytes were invalid, or the disk failed."""
 
     reason: str | None
     text: str
@@ -111,9 +113,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer:
-    """A job's result: a number (see `Done`), and bytes that count in the node's memory until the caller releases them.
+    """The result of a job: a number as in `Done`, and bytes that count in the node's memory until the caller releases
+    them.
 
-    Release it with `with`. An answer whose caller was cancelled is released when it is garbage collected.
+    Use it in a `with` statement. An answer whose caller was cancelled is released when it is garbage collected.
     """
 
     __slots__ = ("_leave", "number", "payload")
@@ -137,12 +140,13 @@ class Answer:
 
 
 class Worker(Protocol):
-    """Runs jobs."""
+    """Executes jobs."""
 
     def do(self, job: Job, payload: Buffer) -> Awaitable[Answer]:
-        """Return the answer. Raises the errors of `perform`, and `BrokerError` TIMED_OUT if the job cannot run now.
+        """Return the answer, or raise what `perform` raises. `BrokerError` with `TIMED_OUT` if the job cannot be done
+        now.
 
-        The caller must release the answer: no job starts while too many bytes are in use.
+        The caller must release the answer after use: no job is started while too many bytes are in use.
         """
         ...
 

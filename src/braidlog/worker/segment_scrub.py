@@ -1,6 +1,7 @@
-"""Reads a closed segment from the disk and verifies every batch.
+"""Reads a closed segment from disk and verifies every batch.
 
-Invariant: reads bypass cached pages, and leave none behind. The node verifies any damage again before it acts on it.
+Reads bypass the page cache, and leave no pages in it. Does not handle: damage; the node verifies it again before
+acting.
 """
 
 from braidlog.model.errors import StorageFault
@@ -11,14 +12,14 @@ from braidlog.storage.state.partition_state import EpochHistory
 from braidlog.worker.jobs import Scrubbed, ScrubSegment
 
 DAMAGES_MAX = 100
-"""Maximum damages per job; the next job continues after the last one."""
+"""Bytes per job; the next job continues after them."""
 
 
 def scrub(job: ScrubSegment, disk: Disk) -> Scrubbed:
     try:
         file = disk.open(job.path, writable=False)
     except StorageFault as fault:
-        # Retention and compaction delete segments: a missing file is no fault.
+        # Retention and compaction remove segments: that is not an error.
         return _ended(job, str(fault) if disk.exists(job.path) else "")
     try:
         return _walk(job, file)
@@ -41,12 +42,12 @@ def _walk(job: ScrubSegment, file: File) -> Scrubbed:
     position = start
     damaged: list[int] = []
     epochs = EpochHistory(job.epochs) if job.epochs else None
-    for found in walk_past(file, start, size, offset, epochs=epochs):
-        if isinstance(found, Gap):
-            damaged.append(found.bad.offset)
-            position, offset = found.end, found.bad.offset if found.next_offset is None else found.next_offset
+    for step in walk_past(file, start, size, offset, epochs=epochs):
+        if isinstance(step, Gap):
+            damaged.append(step.bad.offset)
+            position, offset = step.end, step.bad.offset if step.next_offset is None else step.next_offset
         else:
-            position, offset = found.position + found.header.size_bytes, found.header.next_offset
+            position, offset = step.position + step.header.size_bytes, step.header.next_offset
         if position - start >= job.bytes_max or len(damaged) >= DAMAGES_MAX:
             break
     file.forget(start, position - start)

@@ -29,4 +29,4 @@ def test_one_node_tells_of_itself(braid_server_shared: ServerProcess) -> None:
 def test_other_doors_say_who_can_tell(braid_server_shared: ServerProcess) -> None:
     url = f"flux://127.0.0.1:{braid_server_shared.ports['flux']}"
     said = Braid(braid_server_shared).fails(3, "cluster", "status", "--server", url)
-    assert "telling of the nodes of a cluster; supported by: kafka" in said
+    assert "describing the nodes of a cluster; supported by: kafka" in said

@@ -82,5 +82,7 @@ def test_json_has_what_was_decoded_beside_the_bytes_and_can_be_produced_again(br
 
 def test_without_a_registry_it_says_so(braid: Braid, topic: str) -> None:
     braid.environment["BRAID_REGISTRY_URL"] = "http://127.0.0.1:1"
-    assert "is a schema registry there?" in braid.fails(5, "consume", topic, "--decode")
-    assert "a registry is found at http://" in braid.fails(2, "consume", topic, "--decode", "--registry", "localhost")
+    assert "is it the URL of a schema registry?" in braid.fails(5, "consume", topic, "--decode")
+    assert "a registry URL has the form http://" in braid.fails(
+        2, "consume", topic, "--decode", "--registry", "localhost"
+    )

@@ -61,5 +61,5 @@ def test_what_is_typed_wrong_is_told(braid: Braid, tmp_path: Path) -> None:
         2, "schema", "check", "a", str(text), "--type", "avro", "--reference", "x"
     )
     assert "http://HOST:PORT" in braid.fails(2, "schema", "list", "--url", "127.0.0.1:8081")
-    refused = "Connection refused; is a schema registry there?"
+    refused = "Connection refused; is it the URL of a schema registry?"
     assert refused in braid.fails(5, "schema", "list", "--url", "http://127.0.0.1:1")

@@ -116,5 +116,5 @@ def test_a_producer_that_began_anew_is_let_be(braid: Braid, asker: Asker) -> Non
 
 def test_one_that_is_not_there(braid: Braid, braid_server_shared: ServerProcess) -> None:
     for command in ("describe", "abort"):
-        assert "there is no transactional id 'nope'" in braid.fails(3, "txn", command, "nope")
+        assert "unknown transactional id 'nope'" in braid.fails(3, "txn", command, "nope")
     assert "supported by: kafka" in Braid(braid_server_shared, "cursus").fails(3, "txn", "list")

@@ -68,7 +68,7 @@ def test_a_user_from_its_making_to_its_end(braid: Braid, tmp_path: Path) -> None
     assert braid.ok("user", "delete", user, "--yes") == f"deleted {user}\n"
     assert _rows(braid, user) == []
     assert not _signs_in(braid, user, "second", "PLAIN")
-    assert f"there is no user '{user}'" in braid.fails(3, "user", "delete", user, "--yes")
+    assert f"unknown user '{user}'" in braid.fails(3, "user", "delete", user, "--yes")
 
 
 def test_one_mechanism_and_more_iterations(braid: Braid) -> None:

@@ -208,8 +208,8 @@ LIST = record(field("v", "int"), field("next", ["null", "R"]))
     ("schema", "said"),
     [
         (LIST, "R.next: R contains itself"),
-        (record(field("u", ["int", "string"])), "R.u: a union of int, string is no column"),
-        (record(field("u", "null")), "R.u: null is no column"),
+        (record(field("u", ["int", "string"])), "R.u: a union of int, string cannot be a column"),
+        (record(field("u", "null")), "R.u: null cannot be a column"),
         (record(field("c", {"type": "bytes", "logicalType": "decimal", "precision": 50})), "50 digits"),
     ],
 )

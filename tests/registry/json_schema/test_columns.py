@@ -46,10 +46,10 @@ def test_types() -> None:
         (of({"a": {"type": ["string", "integer"]}}), "value.a: several types"),
         (of({"a": {"type": "object"}}), "value.a: type 'object' without properties"),
         (of({"a": {}}), "value.a: type 'any'"),
-        (of({"a": True}), "value.a: of no type"),
+        (of({"a": True}), "value.a: it has no type"),
         (of({"a": {"anyOf": [{"type": "string"}, {"type": "integer"}]}}), "value.a: anyOf of several"),
-        (of({"a": {"$ref": "#/nowhere"}}), "nothing is at"),
-        (of({"a": {"$ref": "elsewhere.json"}}), "nothing is at"),
+        (of({"a": {"$ref": "#/nowhere"}}), "does not exist"),
+        (of({"a": {"$ref": "elsewhere.json"}}), "does not exist"),
         (of({"a": {"$ref": "#"}}), "in itself"),
     ],
 )

@@ -152,9 +152,9 @@ def test_quotas_and_rules_that_another_has_set_hold_here(tmp_path: Path, etcd: M
         finally:
             other.close()
             gateway.close()
-        assert quotas.take("ann", Direction.APPEND, 60, 0.0, "app") == 5.0
+        assert quotas.charge("ann", Direction.APPEND, 60, 0.0, "app") == 5.0
         await server.services.topics.create("orders", 1)
-        assert quotas.take("ann", Direction.APPEND, 0, 0.0, "app") == 5.0, "what comes later forgives no debt"
+        assert quotas.charge("ann", Direction.APPEND, 0, 0.0, "app") == 5.0, "what comes later forgives no debt"
 
     serve(config_for(tmp_path / "data", [etcd.url], "far"), scene)
 
@@ -315,7 +315,7 @@ def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
         attacks = {
             "the head does not decode": b"mine",
             "the head names cluster 'c'": backwards,
-            "etcd was set back": msgspec.json.encode(Position(head.cluster, 1, "d")),
+            "etcd was restored from an old copy": msgspec.json.encode(Position(head.cluster, 1, "d")),
             "the head names entry 900": msgspec.json.encode(Position(head.cluster, 900, "d")),
         }
         strays = [keys.life("0"), keys.tick("0"), keys.alive.first + b"\xff", keys.events.first + b"x"]

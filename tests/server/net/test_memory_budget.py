@@ -72,7 +72,7 @@ def test_what_the_node_keeps_leaves_less_for_connections() -> None:
     assert not small.is_aborted
     shared.forget(large)
     assert not shared.is_full
-    shared.keep(0)
+    shared.reserve(0)
     small.hold(8 * MEBI)
     assert not small.is_aborted
 

@@ -87,7 +87,7 @@ async def test_verdicts_are_told_on_the_nodes_own_loop() -> None:
         for node in (one, two):
             node.gossip.handle(MEMBERS)
         await until(lambda: one.has_heard() and two.has_heard())
-        assert (one.gossip.clock_trouble(), one.gossip.unaware([])) == ("", [])
+        assert (one.gossip.clock_trouble(), one.gossip.unconfirmed_nodes([])) == ("", [])
         two.gossip.leave()
         await until(lambda: one.verdicts)
         ((verdict, thread),) = one.verdicts

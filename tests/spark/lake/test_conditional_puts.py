@@ -19,7 +19,7 @@ def test_a_store_is_tried_once(monkeypatch: pytest.MonkeyPatch, *, ignores: bool
         table = open_table("delta", path, store=store.properties)
         for _ in range(2):
             if ignores:
-                with pytest.raises(LakeError, match=r"ignores If-None-Match.*Use a store that knows conditional puts"):
+                with pytest.raises(LakeError, match=r"ignores If-None-Match.*Use a store with conditional puts"):
                     table.prepare(schema, (), merge_schema=False)
                 with pytest.raises(LakeError, match="ignores If-None-Match"):
                     table._compact(None, 1)

@@ -128,8 +128,8 @@ def test_rows_are_in_the_store_once(
 def test_a_path_in_a_store_is_refused_by_name(spark: SparkSession) -> None:
     rows = spark.range(1)
     for table, path, said in (
-        ("iceberg", f"s3://{BUCKET}/x", r"is found by name and catalog\.\*, not by a path"),
-        ("delta", "gs://bucket/x", "in a store of S3's protocol"),
+        ("iceberg", f"s3://{BUCKET}/x", r"needs name and catalog\.\* instead of a path"),
+        ("delta", "gs://bucket/x", "in an S3-compatible store"),
     ):
         with pytest.raises(PySparkException, match=said):
             rows.write.format("braidlog-lake").options(table=table).mode("append").save(path)

@@ -115,7 +115,7 @@ def test_what_cannot_be_done_is_said(spark: SparkSession, tmp_path: Path) -> Non
     assert "use delta or iceberg, or Spark's own `write.parquet`" in refused(rows, table="parquet")
     (tmp_path / "t").mkdir()
     (tmp_path / "t" / "somebody-elses").touch()
-    assert "a table begins in an empty folder" in refused(rows, table="delta")
+    assert "create the table in an empty folder" in refused(rows, table="delta")
     (tmp_path / "t" / "somebody-elses").unlink()
     rows.select("id").write.format("braidlog-lake").options(table="delta").mode("append").save(str(tmp_path / "t"))
     assert "the table has no column 'name'; option mergeSchema=true" in refused(rows, table="delta")

@@ -303,12 +303,12 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path) -> None:
 def test_what_a_table_needs_is_said() -> None:
     for kind, path, name, said in (
         ("parquet", "/x", None, "table = parquet: .*use delta or iceberg, or .*Spark's own `write.parquet`"),
-        ("orc", "/x", None, "table = orc: delta or iceberg"),
-        ("delta", None, None, "found by its path"),
-        ("delta", "/x", "a.b", "no name and no catalog"),
-        ("iceberg", None, None, "found by a catalog"),
-        ("delta", "gs://bucket/x", None, "disk that all machines share, or in a store of S3"),
-        ("iceberg", "s3://bucket/x", "a.b", "not by a path"),
+        ("orc", "/x", None, "table = orc: use delta or iceberg"),
+        ("delta", None, None, "needs a path"),
+        ("delta", "/x", "a.b", "has only a path"),
+        ("iceberg", None, None, "needs a catalog"),
+        ("delta", "gs://bucket/x", None, "disk that all machines share, or in an S3-compatible store"),
+        ("iceberg", "s3://bucket/x", "a.b", "instead of a path"),
     ):
         with pytest.raises(LakeError, match=said):
             open_table(kind, path, name=name)

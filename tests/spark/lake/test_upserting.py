@@ -76,9 +76,9 @@ def test_of_two_drivers_with_one_batch_one_counts(upserted: Upserted, monkeypatc
 
 
 def test_what_has_no_one_outcome_is_refused(upserted: Upserted) -> None:
-    with pytest.raises(LakeError, match=r"a key \(user\) is in the batch more than once: .*order=COLUMN"):
+    with pytest.raises(LakeError, match=r"a key \(user\) occurs more than once in the batch: .*order=COLUMN"):
         upserted.put(rows(("a", 1), ("a", 2)), 0)
-    with pytest.raises(LakeError, match="'user' is a key and null"):
+    with pytest.raises(LakeError, match="key column 'user' is null"):
         upserted.put(rows((None, 1), ("a", 2)), 0)
     upserted.put(rows(("a", 1)), 0)
     with pytest.raises(SchemaError, match="no column 'city'"):

@@ -199,12 +199,12 @@ def expected(records: Iterable[ConsumedRecord]) -> Expected:
 
 def _reason(value: bytes | None, event: Any) -> str | None:
     if value is None:
-        return "there is no value"
+        return "the value is null"
     if not isinstance(event, dict):
-        return "the value is no JSON object"
+        return "the value is not a JSON object"
     if event.get("amount") == "x":
-        return "the value does not fit the schema: amount is no double"
-    return None if "type" in event else "required and not there: type"
+        return "the value does not fit the schema: amount is not of type double"
+    return None if "type" in event else "required and missing: type"
 
 
 def _gaps(events: Iterable[dict[str, Any]]) -> set[tuple[str, int, int]]:

@@ -144,7 +144,7 @@ def test_stopped_here_and_finished_on_a_cluster(node: ServerProcess, tmp_path: P
         timeout=60,
         check=True,
     )
-    assert "table silver is made anew" in planned.stdout
+    assert "table silver is rebuilt" in planned.stdout
     assert open_project(folder).storage.joinpath("generation.json").exists() is False
 
 

@@ -35,50 +35,53 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("name = ", "is no TOML"),
+        ("name = ", "is not valid TOML"),
         ('name = "clicks"', 'kind = "events" needs the sections [source] and [silver]'),
         ('name = "clicks"\nkind = "wire-log"', "needs a section [wire_log]"),
-        ('name = "clicks"\nkind = "wire-log"\n[wire_log]\nlog = "x"\nbins = 1', "bins = 1: from 2 to 1000"),
+        ('name = "clicks"\nkind = "wire-log"\n[wire_log]\nlog = "x"\nbins = 1', "bins = 1: must be 2 to 1000"),
         ('name = "clicks"\nkind = "other"', "[kind] Invalid enum value 'other'"),
         ('kind = "events"', "Object missing required field `name`"),
-        (LEAST.replace('"clicks"\n', '"My Clicks"\n', 1), "name = 'My Clicks': a name is small letters"),
-        (in_store("gs://b/x"), "storage = 'gs://b/x': delta tables are in a folder, or below s3://"),
-        (in_store("s3://b/x", 'checkpoints = "s3a://b/y"'), "checkpoints = 's3a://b/y': a folder on a disk"),
+        (LEAST.replace('"clicks"\n', '"My Clicks"\n', 1), "name = 'My Clicks': use lower-case letters"),
+        (in_store("gs://b/x"), "storage = 'gs://b/x': delta tables must be in a folder, or below s3://"),
+        (in_store("s3://b/x", 'checkpoints = "s3a://b/y"'), "checkpoints = 's3a://b/y': use a folder on a disk"),
         (
             in_store("s3://b/x", tables='format = "iceberg"'),
-            "[tables.catalog]: Iceberg tables in an object store are found by a",
+            "[tables.catalog]: Iceberg tables in an object store need a",
         ),
-        (in_store("s3://b/x", tables="catalog = { type = 'sql' }"), "[tables.catalog]: Delta tables have none"),
+        (
+            in_store("s3://b/x", tables="catalog = { type = 'sql' }"),
+            "[tables.catalog]: Delta tables do not use a catalog",
+        ),
         (
             in_store("elsewhere", 'checkpoints = "x"'),
-            "checkpoints: where tables are in an object store; storage = 'elsewhere'",
+            "checkpoints: only for tables in an object store; storage = 'elsewhere'",
         ),
-        (in_store("elsewhere", tables="store = { a = 'b' }"), "[tables.store]: where tables are in an object store"),
+        (in_store("elsewhere", tables="store = { a = 'b' }"), "[tables.store]: only for tables in an object store"),
         (
             'name = "c"\nkind = "sdp"\nstorage = "s3://b/x"\n[source]\ntopics = ["c"]',
             "storage = 's3://b/x': only a pipeline of kind = \"events\"",
         ),
-        (LEAST + "schemas = 1", "[silver] there is no setting 'schemas'; did you mean 'schema'?"),
-        (LEAST + "xyzzy = 1", "[silver] there is no setting 'xyzzy'; there are schema, required"),
+        (LEAST + "schemas = 1", "[silver] unknown setting 'schemas'; did you mean 'schema'?"),
+        (LEAST + "xyzzy = 1", "[silver] unknown setting 'xyzzy'; the settings are schema, required"),
         (LEAST + 'required = "user"', "[silver.required] Expected `array`, got `str`"),
-        (LEAST + '[silver.dedup]\nwithin = "soon"', "[silver.dedup] within = 'soon': a length of time is written"),
-        (LEAST + '[silver.dedup]\nby = ["a b"]', "[silver.dedup] by: 'a b' is no name of a column"),
+        (LEAST + '[silver.dedup]\nwithin = "soon"', "[silver.dedup] within = 'soon': a duration is written"),
+        (LEAST + '[silver.dedup]\nby = ["a b"]', "[silver.dedup] by: 'a b' is not a valid column name"),
         (LEAST + '[run]\ntrigger = "0 seconds"', "[run] trigger = '0 seconds'"),
         (LEAST + '[tables]\nformat = "orc"', "[tables.format] Invalid enum value 'orc'"),
         (
             LEAST + '[tables]\nformat = "parquet"',
-            "[tables] format = 'parquet': there is no table of plain Parquet files: use delta or iceberg, or Spark's",
+            "[tables] format = 'parquet': there is no sink for plain Parquet files: use delta or iceberg, or Spark's",
         ),
         (
             LEAST + '[tables.partition_by]\nsilvre = ["day"]',
-            "[tables.partition_by] silvre: there is no such table; there are bronze, gaps, silver, windows",
+            "[tables.partition_by] silvre: unknown table; the tables are bronze, gaps, silver, windows",
         ),
         (LEAST + "[tables]\nevolution = 'drop'", "[tables.evolution] Invalid enum value 'drop'"),
-        (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: at least 1"),
+        (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: must be at least 1"),
         (LEAST.replace('["clicks"]', "[]"), "[source] topics: name at least one"),
         (
             LEAST + '[[expectations]]\nstage = "gold"\nname = "a"\ncheck = "true"',
-            "[[expectations]] a: there is no stage 'gold'; there are bronze, silver",
+            "[[expectations]] a: unknown stage 'gold'; the stages are bronze, silver",
         ),
         (
             LEAST + '[[expectations]]\nstage = "silver"\nname = "a"\ncheck = "true"\non_violation = "cry"',
@@ -86,35 +89,35 @@ def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
         ),
         (
             LEAST + '[[expectations]]\nstage = "silver"\nnme = "a"',
-            "[expectations[]] there is no setting 'nme'; did you mean",
+            "[expectations[]] unknown setting 'nme'; did you mean",
         ),
         (
             LEAST + '[tables.upsert]\ngold = { key = ["id"], order = "at" }',
-            "[tables.upsert] gold: there is no such table; there are bronze",
+            "[tables.upsert] gold: unknown table; the tables are bronze",
         ),
         (
             LEAST + '[tables.upsert]\nbronze = { key = ["id"], order = "at" }',
-            "bronze: it has a row for everything that came",
+            "bronze: it keeps a row for every record",
         ),
         (LEAST + '[tables.upsert]\nsilver = { key = [], order = "at" }', "silver: key = [] names no column"),
         (
             LEAST
             + '[tables]\npartition_by = { silver = ["day"] }\nupsert = { silver = { key = ["id"], order = "at" } }',
-            "silver: a table that is upserted cannot be in partition_by as well",
+            "silver: an upserted table cannot be in partition_by as well",
         ),
         (
             'name = "a"\nkind = "sdp"\n[source]\ntopics = ["t"]\n[tables.upsert]\nsilver = { key = ["id"], order = "at" }',
             "Spark's own pipelines only append to sinks",
         ),
         (LEAST + '[[stages]]\nname = "silver"\ntransform = "x.sql"\ntable = "x"', "'silver' is taken"),
-        (LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"', "own: it writes one thing: table = or topic ="),
+        (LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"', "own: set exactly one of table and topic"),
         (
             LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"\nreads = "windows"\ntable = "t"',
-            "own reads windows, and there is no [gold.windows]",
+            "own reads windows, but there is no [gold.windows]",
         ),
         (
             LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"\ntable = "../t"',
-            "table = '../t' is not small letters",
+            "table = '../t' is not lower-case letters",
         ),
     ],
     ids=lambda text: text[-40:],
@@ -159,11 +162,11 @@ def test_a_template_says_what_holds_without_it(template: str, tmp_path: Path) ->
 
     again = CliRunner().invoke(main, ["pipeline", "init", str(folder), "--template", template])
     assert again.exit_code == 3
-    assert "is there already; nothing is written" in again.output
+    assert "exists already; nothing was written" in again.output
 
 
 def test_a_project_that_is_none(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["pipeline", "status", str(tmp_path)])
     assert done.exit_code == 3
-    assert done.stderr == f"braid: {tmp_path / FILE_NAME} is not there; `braid pipeline init {tmp_path}` makes one\n"
+    assert done.stderr == f"braid: {tmp_path / FILE_NAME} does not exist; `braid pipeline init {tmp_path}` creates it\n"
     assert set(config.BUILT_IN) >= {"bronze", "silver"}

@@ -39,22 +39,25 @@ def frame(spark: SparkSession, *rows: tuple[object, ...]) -> DataFrame:
 
 
 BAD = {
-    10: (None, "there is no value"),
-    11: (b"{", "the value is no JSON object"),
-    12: (b"[1]", "the value is no JSON object"),
-    13: (b'"text"', "the value is no JSON object"),
+    10: (None, "the value is null"),
+    11: (b"{", "the value is not a JSON object"),
+    12: (b"[1]", "the value is not a JSON object"),
+    13: (b'"text"', "the value is not a JSON object"),
     14: (b"\xff\xfe", "the value is not UTF-8"),
-    15: ({"user": "ada", "type": "x", "amount": "much"}, "the value does not fit the schema: amount is no double"),
+    15: (
+        {"user": "ada", "type": "x", "amount": "much"},
+        "the value does not fit the schema: amount is not of type double",
+    ),
     16: (
         {"user": "ada", "type": "x", "amount": [], "at": "soon"},
-        "the value does not fit the schema: amount is no double, at is no timestamp",
+        "the value does not fit the schema: amount is not of type double, at is not of type timestamp",
     ),
-    17: ({"type": "x"}, "required and not there: user"),
-    18: ({"user": None}, "required and not there: user, type"),
+    17: ({"type": "x"}, "required and missing: user"),
+    18: ({"user": None}, "required and missing: user, type"),
     # Two keys that Spark's parser would make the same, `a` and U+FFFD; a surrogate that it would make a question mark.
     19: (b'{"user": "a\xff", "type": "x"}', "the value is not UTF-8"),
     20: (b'{"user": "a\xfe", "type": "x"}', "the value is not UTF-8"),
-    21: (b'{"user": "\\ud800", "type": "x"}', "the value is no JSON object"),
+    21: (b'{"user": "\\ud800", "type": "x"}', "the value is not a JSON object"),
 }
 
 
@@ -108,7 +111,7 @@ def test_every_record_is_a_row_or_a_dead_letter(spark: SparkSession, tmp_path: P
     changed = silver.rows(raw, SETTINGS, load)
     assert "nested" not in changed.columns
     assert [row.loud for row in changed.orderBy("_offset").collect()] == ["X", "X"]
-    with pytest.raises(BrokerError, match=r"none.sql leaves out _topic"):
+    with pytest.raises(BrokerError, match=r"none.sql drops _topic"):
         silver.rows(raw, SETTINGS, [transforms.load(tmp_path, "none.sql")])
 
 
@@ -140,8 +143,8 @@ def test_the_same_record_becomes_one_row(spark: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"schema": "user strin"}, "schema is no list of columns"),
-        ({"schema": "_user string"}, "'_user': names with _ in front are silver's own"),
+        ({"schema": "user strin"}, "schema is not a list of columns"),
+        ({"schema": "_user string"}, "'_user': names with a leading _ are reserved for silver"),
         ({"event_time": "when"}, "the schema has no column 'when'; it has user"),
         ({"required": ("amount",)}, "required: the schema has no column 'amount'"),
         ({"dedup": Dedup(by=("header:a", "seq"))}, "dedup] by: the schema has no column 'seq'"),
@@ -194,5 +197,5 @@ def test_expectations_drop_and_fail(spark: SparkSession) -> None:
     assert watched(numbers, [check("id < 10", "fail")]).count() == 10
     with pytest.raises(PySparkException, match=r"expectation small of silver is broken by \{\"id\":9\}"):
         watched(numbers, [check("id <> 9", "fail")]).collect()
-    with pytest.raises(BrokerError, match=r"small: 'ident < 4' cannot be asked of silver"):
+    with pytest.raises(BrokerError, match=r"small: 'ident < 4' cannot be evaluated on silver"):
         watched(numbers, [check("ident < 4", "drop")])

@@ -145,14 +145,14 @@ def test_a_plan_says_what_it_rewrites(tmp_path: Path) -> None:
     assert plan.starts["gaps"] == {"startingOffsets": '{"clicks.silver":{"0":40,"1":5}}'}
     assert plan.starts["windows-table"] == {"startingOffsets": '{"clicks.windows":{"0":3,"1":0}}'}
     sentences = "\n".join(plan.sentences(project))
-    assert "table silver is made anew" in sentences
+    assert "table silver is rebuilt" in sentences
     assert "topic clicks.windows gets the records again" in sentences
     assert make_plan(project, "2026-11-15T08:00:00Z", ends).starts["silver"]["startingTimestamp"] == "1794729600000"
     later = make_plan(project, "silver", ends)
     assert later.stages == ("silver-table", "gaps", "state", "windows", "windows-table")
     assert later.starts["state"] == {"startingOffsets": "earliest"}
     assert make_plan(project, "windows", ends).stages == ("windows-table",)
-    with pytest.raises(BrokerError, match="there is no bronze yet"):
+    with pytest.raises(BrokerError, match="bronze does not exist yet"):
         make_plan(project, "bronze", ends)
     write_checkpoint(project.checkpoint("bronze", 1), 0, {"clicks": {"0": 30, "1": 7}})
     assert make_plan(project, "bronze", ends).starts["silver"] == {"startingOffsets": '{"clicks":{"0":30,"1":7}}'}
@@ -240,7 +240,7 @@ def test_the_line_that_tells_why() -> None:
     python = "Job aborted\nTraceback (most recent call last):\n  File\nbraidlog.client.errors.ConnectError: nobody there\n\n\tat"
     assert cause(python) == "braidlog.client.errors.ConnectError: nobody there"
     assert cause("a\nCaused by: java.io.IOException: no space\n\tat x") == "java.io.IOException: no space"
-    assert cause("") == "Spark gives no reason"
+    assert cause("") == "Spark gave no reason"
 
 
 # -- the terminal --------------------------------------------------------------------------------------------------
@@ -370,9 +370,9 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
     unreached.close()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2, said  # once each, not every time
-    assert "it says 401" in said[0]
+    assert "it answered 401" in said[0]
     assert "refused" in said[1]
-    with pytest.raises(ValueError, match="no http"):
+    with pytest.raises(ValueError, match="not an http"):
         AdminPort("file:///etc/passwd")
 
 

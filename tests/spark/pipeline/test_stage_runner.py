@@ -83,7 +83,7 @@ def test_a_stage_that_does_not_start_is_started_again_beside_the_others(
 def test_a_run_that_ends_fails_when_the_others_have_ended(*, raises: bool) -> None:
     stop = StopRequest()
     stages = Stages(START_ATTEMPTS_MAX, raises=raises, stop=stop)
-    with pytest.raises(StageFailed, match="stage late failed: its Python process does not start"):
+    with pytest.raises(StageFailed, match="stage late failed: its Python process did not start"):
         stages._attend(STAGES, stop, once=True)
     assert stages.starts == ["working"] + ["late"] * START_ATTEMPTS_MAX
 

@@ -26,7 +26,7 @@ class Topic:
         self.filling = Filling("t", partitions, batch_bytes, first=first, emit=self._emit, announce=self._announce)
 
     def _emit(self, number: int, section: Section) -> None:
-        assert any(number in told for told in self.told), "a partition is told before it is written to"
+        assert any(number in told for told in self.told), "partitions are announced before they are written to"
         self.sections.append((number, section))
 
     def _announce(self, numbers: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ def test_headers() -> None:
     assert [row[2] for row in rows] == [b"x", b"y", b"z", b"w"]
     assert [row[3] for row in rows] == [(("a", b"1"), ("b", None)), (), (), (("c", b""),)]
     nameless = pa.array([[{"key": None, "value": b"1"}]], HEADERS)
-    with pytest.raises(RowError, match="has none"):
+    with pytest.raises(RowError, match="without one"):
         Topic(1).append(value=strings("x"), headers=nameless)
 
 

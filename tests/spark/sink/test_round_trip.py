@@ -138,11 +138,11 @@ def test_what_is_wrong_is_said_and_nothing_is_written(spark: SparkSession, serve
     topic = fresh()
     fine = spark.createDataFrame([("a",)], "value string")
     for frame, mode, options, said in (
-        (fine.selectExpr("1 as value"), "append", {"topic": topic}, "`value` is binary or string"),
+        (fine.selectExpr("1 as value"), "append", {"topic": topic}, "`value` must be binary or string"),
         (fine.selectExpr("value as other"), "append", {"topic": topic}, "needs a column `value`"),
-        (fine.selectExpr("value", "1 as price"), "append", {"topic": topic}, "no place in a record"),
+        (fine.selectExpr("value", "1 as price"), "append", {"topic": topic}, "not part of a record"),
         (fine, "append", {}, "set the option topic"),
-        (fine, "overwrite", {"topic": topic}, "a log is appended to"),
+        (fine, "overwrite", {"topic": topic}, "a topic can only be appended to"),
         (fine, "append", {"topic": topic, "delivery": "once"}, "exactly_once or at_least_once"),
     ):
         with pytest.raises(AnalysisException, match=said):

@@ -33,7 +33,7 @@ GIVEN = {"servers": "localhost:9092", "topic": "t"}
     ("streaming", "options", "said"),
     [
         (False, {"servers": ""}, "servers"),
-        (False, {"servers": "rustlog://localhost"}, "Kafka door"),
+        (False, {"servers": "rustlog://localhost"}, "Kafka listener"),
         (False, {"topic": "a b"}, "topic"),
         (False, {"delivery": "twice"}, "exactly_once or at_least_once"),
         (False, {"compression": "brotli"}, "lz4"),
@@ -46,7 +46,7 @@ GIVEN = {"servers": "localhost:9092", "topic": "t"}
         (False, {"batchId": "3"}, "together"),
         (True, {"batchId": "3", "sinkId": "s"}, "numbers its batches itself"),
         (True, {"sinkId": "x" * 200}, "sinkId"),
-        (True, {"sinkId": "s", "delivery": "at_least_once"}, "means nothing"),
+        (True, {"sinkId": "s", "delivery": "at_least_once"}, "has no effect"),
         (True, {"kafka.acks": "1"}, "no Java client"),
         (True, {"toppic": "x"}, "did you mean topic"),
     ],
@@ -115,16 +115,16 @@ def test_columns_that_are_taken(text: str) -> None:
     ("text", "said"),
     [
         ("key string", "needs a column `value` .binary or string"),
-        ("value int", "`value` is binary or string, not int"),
-        ("value string, key bigint", "`key` is binary or string, not bigint"),
-        ("value string, partition bigint", "`partition` is int, not bigint"),
-        ("value string, topic int", "`topic` is string"),
-        ("value string, timestamp bigint", "`timestamp` is timestamp"),
-        ("value string, timestamp timestamp_ntz", "`timestamp` is timestamp"),
-        ("value string, headers map", "`headers` is array<struct<key:string,value:binary>>"),
-        ("value string, headers texts", "`headers` is array"),
-        ("value string, headers misnamed", "`headers` is array"),
-        ("value string, price double", "`price` has no place in a record"),
+        ("value int", "`value` must be binary or string, not int"),
+        ("value string, key bigint", "`key` must be binary or string, not bigint"),
+        ("value string, partition bigint", "`partition` must be int, not bigint"),
+        ("value string, topic int", "`topic` must be string"),
+        ("value string, timestamp bigint", "`timestamp` must be timestamp"),
+        ("value string, timestamp timestamp_ntz", "`timestamp` must be timestamp"),
+        ("value string, headers map", "`headers` must be array<struct<key:string,value:binary>>"),
+        ("value string, headers texts", "`headers` must be array"),
+        ("value string, headers misnamed", "`headers` must be array"),
+        ("value string, price double", "`price` is not part of a record"),
         ("value string, value string", "2 times"),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_topic_is_said_somewhere() -> None:
 def test_a_log_is_appended_to() -> None:
     with pytest.raises(OptionError, match=r'mode\("append"\)'):
         batch_writer(schema("value string"), GIVEN, overwrite=True)
-    with pytest.raises(OptionError, match=r"append alone; for update and complete, .*upsert\.topic"):
+    with pytest.raises(OptionError, match=r"append only; for update and complete, .*upsert\.topic"):
         stream_writer(schema("value string"), GIVEN, overwrite=True)
 
 

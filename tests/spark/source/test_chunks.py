@@ -237,10 +237,10 @@ def test_a_schema_is_checked(runtime: Runtime) -> None:
     asked = query(runtime, "plain")
     check_schema(asked, schema(*ALL))
     for wrong, said in (
-        (schema("offset", offset="integer"), "column `offset` is bigint, not int"),
-        (schema("value", value="string"), "column `value` is binary, not string"),
-        (schema("size", size="long"), "column size is not there; braidlog has key, value"),
-        (schema("_error"), "column _error is there with a valueFormat other than binary"),
+        (schema("offset", offset="integer"), "column `offset` must be bigint, not int"),
+        (schema("value", value="string"), "column `value` must be binary, not string"),
+        (schema("size", size="long"), "unknown column size; braidlog has key, value"),
+        (schema("_error"), "column _error exists only with a valueFormat other than binary"),
     ):
         with pytest.raises(ColumnError, match=said):
             check_schema(asked, wrong)

@@ -113,7 +113,7 @@ def test_where_a_query_begins_and_ends(tmp_path: Path) -> None:
         for bound, said in (
             (Bound("o", time_ms=1005), "t/1 has none at or after that time"),
             (Bound("o", offsets={T0: 5}), "lacks t/1"),
-            (Bound("o", offsets={T0: 5, T1: 0, ("x", 3): 0}), "it names x/3, which is not read"),
+            (Bound("o", offsets={T0: 5, T1: 0, ("x", 3): 0}), "it names x/3, which the query does not read"),
             (Bound("o", offsets={T0: 11, T1: 0}), "it begins beyond the end of t/0"),
         ):
             with pytest.raises(OptionError, match=said):

@@ -53,7 +53,7 @@ def planned(reader: TopicStreamReader, start: dict[str, Any], end: dict[str, Any
 def test_a_longer_topic_of_the_same_name_is_a_loss(written: Written) -> None:
     reached = written.stream().latestOffset(written.stream().initialOffset(), ReadAllAvailable())
     written.make_again(10)
-    with pytest.raises(DataLossError, match="t/0 from 3 on: the topic was deleted and made again"):
+    with pytest.raises(DataLossError, match="t/0 from 3 on: the topic was deleted and created again"):
         written.stream().latestOffset(reached, ReadAllAvailable())
 
 
@@ -70,7 +70,7 @@ def test_a_batch_that_was_planned_is_not_read_from_another_topic(written: Writte
     begin = written.stream().initialOffset()
     reached = written.stream().latestOffset(begin, ReadAllAvailable())
     written.make_again(10)
-    with pytest.raises(DataLossError, match=r"t/0 \[0, 3\): the topic or partition is not there any more"):
+    with pytest.raises(DataLossError, match=r"t/0 \[0, 3\): the topic or partition no longer exists"):
         planned(written.stream(), begin, reached)
 
 

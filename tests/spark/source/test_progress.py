@@ -31,8 +31,8 @@ def test_two_queries_with_one_group_are_told_of_it(runtime: Runtime, caplog: pyt
             first.commit({PLACE: 9})
         (said,) = [record.getMessage() for record in caplog.records]
         assert said == (
-            f"group {name}: somebody else commits to plain/0 too, and its lag says nothing; "
-            "give each query a groupId of its own"
+            f"group {name}: another client also commits to plain/0, and its lag is meaningless; "
+            "give each query its own groupId"
         )
         assert log.committed(name) == {PLACE: 9}
     finally:

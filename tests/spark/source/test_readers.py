@@ -134,12 +134,12 @@ def test_a_topic_that_was_made_again_is_noticed_by_who_expected_the_old_one(aske
         asked.client.admin.create_topic(topic)
         asked.write(topic, 10)
         if call == "latestOffset":
-            with pytest.raises(DataLossError, match=f"{topic}/0 from 3 on: the topic was deleted and made again"):
+            with pytest.raises(DataLossError, match=f"{topic}/0 from 3 on: the topic was deleted and created again"):
                 failing.latestOffset(reached, ReadAllAvailable())
             end = skipping.latestOffset(reached, ReadAllAvailable())
             assert [(each.value.start, each.value.end) for each in skipping.partitions(reached, end)] == [(0, 10)]
         else:
-            with pytest.raises(DataLossError, match=r"/0 \[0, 3\): the topic or partition is not there any more"):
+            with pytest.raises(DataLossError, match=r"/0 \[0, 3\): the topic or partition no longer exists"):
                 failing.partitions(start, reached)
             assert skipping.partitions(start, reached) == []
         failing.stop()

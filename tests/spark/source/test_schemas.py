@@ -147,10 +147,10 @@ class TestRows:
         odd = tmp_path / "odd.avsc"
         odd.write_text(avro({"name": "u", "type": ["int", "string"]}))
         for options, said in [
-            ({**by_registry, "valueFormat": "protobuf"}, f"{topic}-value version latest is of type AVRO"),
+            ({**by_registry, "valueFormat": "protobuf"}, f"{topic}-value version latest has type AVRO"),
             ({**by_registry, "valueSchemaFile": str(tmp_path / "none")}, "the driver cannot read it"),
-            ({**by_registry, "subscribe": "a,b"}, "it must be set where several topics may be read"),
-            ({**by_registry, "schemaRegistry": "ftp://x"}, "it takes the address of a schema registry"),
+            ({**by_registry, "subscribe": "a,b"}, "it must be set if several topics may be read"),
+            ({**by_registry, "schemaRegistry": "ftp://x"}, "it must be the address of a schema registry"),
         ]:
             with pytest.raises(OptionError, match=said):
                 rows(runtime, topic, **options)

@@ -245,7 +245,7 @@ def test_deletion_that_passes_a_checkpoint(table: Table, runtime: Runtime) -> No
     runtime.delete_before(topic, 14)
     with pytest.raises(StreamingQueryException) as caught:
         table.run(**options)
-    assert f"{topic}/0 [10, 14): the log begins later" in str(caught.value)
+    assert f"{topic}/0 [10, 14): the log starts later" in str(caught.value)
     # The failed batch is planned again, with the same ends: the loss is told, and once, though it is found twice.
     table.run(onDataLoss="report", lossTopic=report, **options)
     assert table.values() == [b"%02d" % at for at in (*range(2, 10), *range(14, 20))]

@@ -1,1 +1,1 @@
-"""Who somebody is and what they may do: users, tokens, rules."""
+"""Access control: users, tokens, rules."""

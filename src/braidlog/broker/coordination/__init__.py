@@ -1,1 +1,1 @@
-"""Coordinators of groups, transactions and named producers: which node has which, and requests to them."""
+"""Coordinators of groups, transactions and named producers: which node runs each, and how requests reach it."""

@@ -1,7 +1,7 @@
-"""A coordinator: groups, commits, transactions, sinks and named producers over one journal.
+"""A coordinator: groups, committed offsets, transactions, sinks and named producers, stored in one journal.
 
-Knows: what is kept in a journal, and which service stands on which. Does not know: which nodes hold its replicas.
-Invariant: what one coordinator keeps is in one log: what it changes together survives together.
+Does not handle: replication of the journal.
+Invariant: all state of one coordinator is in one log, so that changes made together survive a crash together.
 """
 
 from collections.abc import Callable
@@ -48,16 +48,16 @@ KINDS: dict[str, type] = {
     "snapshot": KeptSnapshot,
     "owner": Owner,
 }
-"""What a journal holds, by the first word of its keys."""
+"""What a journal stores, by the first word of its keys."""
 
 
 class Coordinator(msgspec.Struct, frozen=True):
-    """All that one journal keeps, and who serves it."""
+    """The services of one coordinator shard, and the journal that stores their state."""
 
     number: int
-    """The shard."""
+    """The shard's number."""
     epoch: int
-    """In which this node leads the shard."""
+    """The epoch in which this node leads the shard."""
     journal: Journal
     tables: dict[str, Table]
     registry: GroupRegistry
@@ -71,14 +71,14 @@ class Coordinator(msgspec.Struct, frozen=True):
     owners: Owners
 
     async def discard(self) -> None:
-        """Another node keeps all this from now on."""
+        """Drop the state from memory: another node leads the shard."""
         self.registry.forget()
         for table in self.tables.values():
             await table.forget()
 
 
 class Members(NamedTuple):
-    """What groups are made with, besides."""
+    """Dependencies of groups."""
 
     metadata: MemberMetadata | None = None
     rebalance_delay_ms: int = INITIAL_DELAY_MS
@@ -87,7 +87,7 @@ class Members(NamedTuple):
 
 
 class TransactionDeps(NamedTuple):
-    """What transactions are made with, besides: whom they reach, on whichever nodes."""
+    """Dependencies of transactions: they reach partitions and coordinators on every node."""
 
     ids: ProducerIds
     markers: MarkerWriter
@@ -95,7 +95,7 @@ class TransactionDeps(NamedTuple):
 
 
 class CoordinatorFactory(NamedTuple):
-    """What every coordinator of a node is made with."""
+    """Builds the coordinators of a node from shared dependencies."""
 
     hosting: PartitionRegistry
     topic_id: TopicId
@@ -117,7 +117,7 @@ class CoordinatorFactory(NamedTuple):
         return {kind: Table(journal, kind, value_type, accounts.get(kind)) for kind, value_type in KINDS.items()}
 
     def coordinator(self, journal: Journal, tables: dict[str, Table], number: int, epoch: int) -> Coordinator:
-        """Over tables that were loaded."""
+        """Build the coordinator on loaded tables."""
         hosting, runtime, holdings = self.hosting, self.runtime, self.holdings
         offsets = Offsets(tables["offset"], hosting, runtime, holdings, self.topic_id)
         ids, markers, ask = self.carrying

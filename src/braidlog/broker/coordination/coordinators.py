@@ -1,7 +1,7 @@
-"""Which coordinator keeps a name: that of a shard, if this node leads it.
+"""Finds the coordinator of a name: that of its shard, if this node leads the shard.
 
-Knows: which coordinator is asked for what. Does not know: what coordinators do, how a shard is led.
-Invariants: what coordinators keep is in shards only; no caller hears what is in a shard before it is settled.
+Invariants: coordinators keep their state in shards only; a caller sees a shard's state only after it is
+committed.
 """
 
 import contextlib
@@ -30,7 +30,8 @@ EXPIRE_SECONDS: Final = 1.0
 
 
 class Coordinators:
-    """`begin` it with what coordinators are made with; it hears of partitions of `STATE_TOPIC` by `on_leadership_change`."""
+    """Loads and runs the coordinators that this node leads. Call `begin` first; `on_leadership_change` reports
+    partitions of `STATE_TOPIC`."""
 
     def __init__(self, routing: Routing, topics: Topics, runtime: Runtime, spawn: Spawn) -> None:
         self._routing = routing
@@ -46,7 +47,7 @@ class Coordinators:
     # -- shards ------------------------------------------------------------------------------------------------
 
     def on_leadership_change(self, partition: Partition) -> None:
-        """A partition of `STATE_TOPIC` has another leader, or the same in another epoch."""
+        """Load or unload a shard: its partition of `STATE_TOPIC` has a new leader or leader epoch."""
         if partition.role is Role.LEADER and not partition.is_gone:
             self._shards.lead(partition.number, CoordinatorLog(partition, self._runtime))
         else:
@@ -64,13 +65,14 @@ class Coordinators:
             for table in tables.values():
                 await table.forget()
             raise
-        level = logging.DEBUG if journal.is_sole else logging.INFO  # where no other node could, it says nothing new
+        level = logging.DEBUG if journal.is_sole else logging.INFO  # without a cluster, not worth an INFO line
         log.log(level, "node %d coordinates shard %d in epoch %d", self._routing.own_number, number, led.epoch)
         self._spawn(self._tend(coordinator, led), f"tend shard {number}")
         return coordinator
 
     async def _tend(self, coordinator: Coordinator, led: JournalLog) -> None:
-        """Each shard by itself: one whose replicas are away does not hold up the others."""
+        """Expire the state of one shard periodically. Each shard has its own task, so that an unavailable one does
+        not delay the rest."""
         why = ""
         while led.is_led:
             try:
@@ -87,7 +89,8 @@ class Coordinators:
         return STATE_TOPIC in self._topics.hosting.topics
 
     async def ensure_shards(self) -> None:
-        """Make the shards when they are first needed: then most nodes are there, to hold replicas and to lead some of them."""
+        """Create the shards when they are first needed. By then most nodes have registered, and can hold replicas
+        and lead shards."""
         if not self.has_shards:
             try:
                 await self._topics.create_internal(STATE_TOPIC, SHARDS, STATE_SETTINGS)
@@ -95,30 +98,31 @@ class Coordinators:
                 log.warning("the coordinators' topic cannot be made yet: %s", error)
 
     async def wait_read(self) -> None:
-        """Return when every shard whose only replica is here was read, or could not be."""
+        """Wait until every shard whose only replica is on this node has been read, or has failed to load."""
         for number in range(SHARDS):
             await self._shards.wait_read(number)
 
     # -- which coordinator keeps what --------------------------------------------------------------------------
 
     def coordinator_for(self, name: str) -> Coordinator:
-        """The one that keeps a group, a transactional id, a sink or a producer's name; refused if another node does."""
+        """Return the coordinator of a group, transactional id, sink or producer name. Raise if another node leads
+        its shard."""
         return self.in_shard(shard_for_name(name))
 
     def in_shard(self, number: int) -> Coordinator:
-        """The one of a shard; refused unless this node leads it and has read it."""
+        """Return the coordinator of a shard. Raise unless this node leads the shard and has read it."""
         is_offline = (STATE_TOPIC, number) in self._topics.hosting.offline
         if is_offline and self._routing.leader_of_shard(number) == self._routing.own_number:
             raise unreadable(number)
         return self._shards.shard(number)
 
     def keeps(self, name: str) -> bool:
-        """Whether this node serves a name now."""
+        """Return whether this node is the coordinator of a name now."""
         return self._shards.find(shard_for_name(name)) is not None
 
     async def reach(self, name: str) -> Coordinator:
-        """As `of`; makes the shards if there are none, and waits for one that only this node can read. In the order in which
-        callers come: no later one overtakes those that wait."""
+        """Return the coordinator of a name. Unlike `coordinator_for`, create missing shards, and wait for a shard
+        that only this node can read. Callers are served in their order of arrival."""
         number = shard_for_name(name)
         if not self._turns.is_busy and (found := self._shards.find(number)) is not None:
             return found
@@ -128,28 +132,30 @@ class Coordinators:
             return self.in_shard(number)
 
     def local_coordinators(self) -> list[Coordinator]:
-        """Those that this node serves now."""
+        """Return the coordinators that this node runs now."""
         return list(self._shards.served())
 
     def groups(self) -> dict[str, Groups]:
-        """The groups that this node serves now, by name and in its order, each with the service that keeps it."""
+        """Return the groups that this node serves now, sorted by name, each with its service."""
         there = {name: each.groups for each in self.local_coordinators() for name in each.groups.names()}
         return dict(sorted(there.items()))
 
     async def all_led(self) -> list[Coordinator]:
-        """The same, for lists of all that this node keeps: refused while it reads a shard that it leads."""
+        """Return the coordinators of all shards led here, for complete lists. Raise while this node still reads one
+        of them."""
         await self.wait_read()
         return self._shards.all_led()
 
     def id_of(self, producer_id: int) -> str | None:
-        """The transactional id whose producer that is, if it is kept here."""
+        """Return the transactional id of a producer id, if this node keeps it."""
         return next(
             (name for each in self.local_coordinators() if (name := each.transactions.id_of(producer_id)) is not None),
             None,
         )
 
     async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
-        """End what a producer has open in one partition: its transaction, in every partition; if none is known, there alone."""
+        """End a producer's open transaction in one partition. A known transaction is aborted in every partition, an
+        unknown one only in this one."""
         name = self.id_of(producer_id)
         if name is None:
             await abort_hanging(self._topics.hosting.partition(topic, number), producer_id, epoch, self._runtime)
@@ -157,23 +163,24 @@ class Coordinators:
             await self.coordinator_for(name).transactions.abort_in(producer_id, epoch, topic, number)
 
     async def end_commits(self, group: str, ends: Sequence[End]) -> None:
-        """Count or drop what transactions commit for a group that is kept here."""
+        """Apply or drop the pending commits that transactions have for a group of this node."""
         await (await self.reach(group)).pending_commits.complete(ends)
 
     def owners_of(self, name: str) -> Owners | None:
-        """Who says whose a name is; None: another node."""
+        """Return the owners of names in the shard of a name; None if another node leads it."""
         try:
             return self.coordinator_for(name).owners
         except NotCoordinatorError:
             return None
 
     async def find(self, name: str) -> int | None:
-        """The node that keeps a name; None if nobody does now."""
+        """Return the node that coordinates a name; None if its shard has no leader now."""
         await self.ensure_shards()
         return self._routing.coordinator_of(name)
 
     def settled_after(self, name: str) -> "SettledAfter":
-        """The coordinator of a name, for a caller that answers from what it keeps, be it by a refusal: all is settled then."""
+        """Return a context manager with the coordinator of a name. On exit, also after a refusal, it waits until the
+        journal is committed: the caller answers from state that cannot be lost."""
         return SettledAfter(self.reach, name)
 
     # -- upkeep ------------------------------------------------------------------------------------------------
@@ -182,21 +189,19 @@ class Coordinators:
         for each in self.local_coordinators():
             try:
                 await _forget_unused(each, offsets_retention_ms)
-            except (
-                BrokerError
-            ) as error:  # led by another node by now, or without enough replicas: here or there, it is tried again
+            except BrokerError as error:  # the leader changed or replicas are missing: the next run retries
                 log.info("shard %d: not all that is unused is forgotten: %s", each.number, error)
             except StorageFault as fault:
                 log.error("shard %d: not all that is unused is forgotten: %s", each.number, fault)  # noqa: TRY400 - it says where
 
     async def topic_made(self, topic: str) -> None:
-        """A topic is there: it may match what members of consumer groups want to read."""
+        """A topic was created: subscription patterns of consumer groups may match it."""
         for each in self.local_coordinators():
             with _tolerant():
                 await each.groups.consumer.topic_changed(topic)
 
     async def topic_changed(self, topic: str) -> None:
-        """A topic has more partitions, or is gone."""
+        """A topic got more partitions, or was deleted."""
         for each in self.local_coordinators():
             with _tolerant():
                 await each.offsets.topic_changed(topic)
@@ -205,7 +210,8 @@ class Coordinators:
 
 
 class SettledAfter:
-    """`async with` it. A class and no generator: a request may end while it waits for its coordinator."""
+    """An async context manager. A class, not a generator: a request may be cancelled while it waits for its
+    coordinator."""
 
     __slots__ = ("_coordinator", "_name", "_reach")
 
@@ -223,7 +229,7 @@ class SettledAfter:
 
 
 def _tolerant() -> contextlib.AbstractContextManager[None]:
-    """A shard may be led by another node meanwhile, or lack replicas: it is tried again, here or there."""
+    """Suppress refusals: the shard may have another leader by now, or lack replicas. The next run retries."""
     return contextlib.suppress(BrokerError)
 
 

@@ -1,8 +1,8 @@
-"""Settings of consumer groups that an administrator sets while nodes run.
+"""Settings of consumer groups that an administrator changes at run time.
 
-Knows: which settings were set, for which group. Does not know: how a group uses them (`coordinator/consumer_groups`), how a
-dialect spells them. Invariant: a setting that was acknowledged holds on every node that follows the metadata, and after a crash;
-where none is set the configuration's holds.
+Does not handle: the effect of a setting (`coordinator/consumer_groups`), its name in a wire protocol.
+Invariant: an acknowledged setting applies on every node that follows the metadata, and survives a crash. Unset
+settings come from the configuration.
 """
 
 from collections.abc import Mapping
@@ -18,15 +18,15 @@ from braidlog.model.errors import BrokerError, Reason
 
 
 class GroupSettings:
-    """The use case."""
+    """Reads and changes the settings of consumer groups."""
 
     def __init__(self, metadata: Metadata, defaults: ConsumerGroupSettings) -> None:
         self._metadata = metadata
         self._defaults = defaults
 
     def settings_of(self, group: str) -> ConsumerGroupSettings:
-        """Return the settings that hold for a group. The configuration may have changed since: members report within their
-        session timeout all the same."""
+        """Return the effective settings of a group. The heartbeat interval is capped by the session timeout, in case
+        the configuration changed after the group's settings were set."""
         found = self._merged(self.changed(group))
         most = found.bounds["heartbeat_interval_ms"][1]
         return (
@@ -38,13 +38,13 @@ class GroupSettings:
         return self._metadata.image.group_settings.get(group, {})
 
     def changed_groups(self) -> list[str]:
-        """Return the groups that have settings of their own."""
+        """Return the groups that have run-time settings."""
         return sorted(self._metadata.image.group_settings)
 
     async def change(
         self, group: str, changes: Mapping[str, int | None], *, others_to_default: bool, validate_only: bool
     ) -> None:
-        """Set some settings of a group; None: to the configuration's value. All or none; durable when this returns."""
+        """Change some settings of a group; None resets to the configuration's value. All or none; durable on return."""
         check_group_name(group)
 
         def decide(image: Image) -> list[Event]:

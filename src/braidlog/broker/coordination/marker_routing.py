@@ -1,8 +1,8 @@
-"""Ends of transactions to the leaders of partitions and the coordinators of groups, on whichever nodes they are.
+"""Sends transaction markers to partition leaders and group coordinators, on any node.
 
-Knows: who leads what, by the newest metadata; how long it is asked again. Refuses to know: what a marker does.
-Invariants: a partition that is there is marked or told as a failure, never passed over; asking again is safe, for a partition
-takes each end once.
+Targets are found in the newest metadata; a failed one is retried for a limited time.
+Invariants: every existing partition is either marked or reported as a failure; retrying is safe, because a
+partition applies each marker once.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,11 @@ from braidlog.model.runtime.runtime import Runtime
 
 CALL: Final = "transaction-markers"
 HOLD_SECONDS: Final = 5.0
-"""How long an end waits for partitions without a leader; after that it is tried again now and then, beside the request."""
+"""How long a marker waits for partitions without a leader. After that it is retried periodically, outside the
+request."""
 ANSWERED_SECONDS_MAX: Final = 60.0
 NOBODY: Final = -1
-"""Leads a partition that has no leader."""
+"""In place of a leader: the partition has none."""
 _AGAIN: Final = frozenset(
     {
         Reason.NOT_LEADER,
@@ -34,16 +35,16 @@ _AGAIN: Final = frozenset(
         Reason.NOT_ENOUGH_REPLICAS,
     }
 )
-"""Why a marker is not written now and may be in a moment, there or by another leader."""
+"""Retriable reasons: the marker may be written soon, by the same leader or by a new one."""
 
 Target = Place | str
-"""What is ended: a partition, or a group's commits."""
+"""Where a transaction ends: a partition, or a group's pending commits."""
 _Refused = tuple[Target, str, str]
-"""With the reason and words, as they travel."""
+"""A refused target with reason and text, as sent between nodes."""
 
 
 class RoutedMarkers:
-    """A `MarkerWriter`."""
+    """A `MarkerWriter` that writes to local partitions and sends the rest to their leaders."""
 
     def __init__(self, local: LocalMarkers, routing: Routing, forwarding: Forwarding, runtime: Runtime) -> None:
         self._local = local
@@ -65,12 +66,12 @@ class RoutedMarkers:
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     async def handle_call(self, body: bytes) -> bytes:
-        """What another node's coordinator asks of this one: to mark what it leads."""
+        """Write the markers that another node's coordinator sends for partitions led here."""
         failures = await self._local.write(read_asked(body, list[End]))
         return msgspec.msgpack.encode([(target, *_in_words(error)) for target, error in failures.items()])
 
     async def _write_once(self, ends: Sequence[End]) -> Failures:
-        """One request for each node, all under way at once."""
+        """Send one request to each node, all concurrently."""
         failures: Failures = {}
         by_node: dict[int, set[Target]] = {}
         for target in _targets(ends):
@@ -88,7 +89,8 @@ class RoutedMarkers:
         return failures
 
     def _node_of(self, target: Target) -> int | None:
-        """Who leads a partition or keeps a group, NOBODY if nobody does now; None: it is gone, and nothing is to be ended."""
+        """Return the leader of a partition or the coordinator of a group, NOBODY if it has none; None if the
+        partition was deleted."""
         if isinstance(target, str):
             found = self._routing.coordinator_of(target)
             return NOBODY if found is None else found
@@ -100,9 +102,10 @@ class RoutedMarkers:
         return NOBODY if assignment.leader is None else assignment.leader
 
     def _may_pass(self, target: Target, error: Exception) -> bool:
-        """Whether a marker may be written in a moment. A partition that one node holds by itself gets no other leader.
+        """Return whether a marker may succeed on a retry. A partition held by one node only gets no other leader.
 
-        A partition says NOT_COORDINATOR of who sends the end; a group that another node keeps it by now.
+        A partition raises NOT_COORDINATOR about the sender of the marker; a group raises it because another node
+        coordinates it by now.
         """
         if not isinstance(error, BrokerError):
             return False
@@ -111,7 +114,8 @@ class RoutedMarkers:
         return error.reason in _AGAIN and not self._routing.is_held_alone(target[0])
 
     async def _write_at(self, node: int, ends: Sequence[End], failures: Failures) -> None:
-        """Until it has said that they are written, they count as failures: whoever waits may stop to wait before that."""
+        """Write markers at one node. Until the node answers, they count as failures: the caller may stop waiting
+        before that."""
         asked = _targets(ends)
         silence = BrokerError(Reason.TIMED_OUT, f"node {node} has not said that it has written its markers")
         failures.update(dict.fromkeys(asked, silence))
@@ -135,7 +139,7 @@ def _targets(ends: Iterable[End]) -> set[Target]:
 
 
 def _only(ends: Iterable[End], targets: set[Target]) -> list[End]:
-    """What these ends are for these partitions and groups."""
+    """Return the ends restricted to these partitions and groups."""
     found = []
     for end in ends:
         places = [place for place in end.places if place in targets]

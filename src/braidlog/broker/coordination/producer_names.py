@@ -1,8 +1,9 @@
-"""Producers that name themselves, among several nodes: the coordinator of a name gives it an id, leaders ask that one.
+"""Resolves producer names to producer ids in a cluster: the coordinator of a name assigns the id, partition leaders
+ask it.
 
-Knows: what it was told, for a while. Refuses to know: how ids are given and kept (`coordinator/transactions/named_producers.py`).
-Invariants: a name has one id on all nodes, so that a retry at the next leader is known for one; whoever comes while a name is
-asked for waits behind. What is remembered here may be of an epoch that is over: the log itself refuses it.
+Does not handle: assigning and storing ids (`coordinator/transactions/named_producers.py`).
+Invariants: a name has one id on all nodes, so that the next leader recognizes a retry. While a name is being
+resolved, further callers wait in order. A cached id may be of an old epoch; the log itself rejects it.
 """
 
 from typing import Final, NamedTuple
@@ -19,7 +20,7 @@ from braidlog.model.runtime.runtime import Runtime
 
 CALL: Final = "named-producer"
 REMEMBERED_SECONDS: Final = 3600.0
-"""Then it is asked for again: a name that nobody asks for is forgotten after days."""
+"""Lifetime of a cached id. The coordinator forgets an unused name after days."""
 REMEMBERED_MAX: Final = 20_000
 
 
@@ -29,7 +30,7 @@ class _Remembered(NamedTuple):
 
 
 class ProducerNames:
-    """The use case."""
+    """Resolves and caches producer names."""
 
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding, runtime: Runtime) -> None:
         self._coordinators = coordinators
@@ -40,14 +41,15 @@ class ProducerNames:
         self._remembered: dict[str, _Remembered] = {}
 
     async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
-        """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
+        """Return the id and epoch to write with, for the principal `by`. Raise if a newer producer of the same name
+        is known."""
         try:
             return await self._resolve_here(name, foreign_epoch, by)
         except NotCoordinatorError as error:
             refusal = error.with_traceback(None)
         known = self._current(name, foreign_epoch)
         if known is not None and not self._turns.is_held(name):
-            return known  # nearly always: no wait, so that requests stay in the order they came
+            return known  # the usual case does not wait, so that requests keep their order
         async with self._turns.acquire(name):
             return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by, refusal)
 
@@ -56,7 +58,7 @@ class ProducerNames:
             return await coordinator.named_producers.resolve(name, foreign_epoch, by=by)
 
     async def handle_call(self, body: bytes, by: str) -> bytes:
-        """What another node asks of this one."""
+        """Resolve a name for another node."""
         name, foreign_epoch = read_asked(body, tuple[str, int])
         return msgspec.msgpack.encode(await self._resolve_here(name, foreign_epoch, by))
 
@@ -67,7 +69,7 @@ class ProducerNames:
         return found if is_fresh else None
 
     async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: NotCoordinatorError) -> NamedProducer:
-        # To ask twice gives the same id: silence is no reason to stop.
+        # Resolving twice gives the same id: retry after a timeout.
         call = Call(CALL, by, msgspec.msgpack.encode((name, foreign_epoch)), changes=False)
         try:
             answer = await self._forwarding.forward(call, refusal, lambda: self._resolve_here(name, foreign_epoch, by))
@@ -79,7 +81,7 @@ class ProducerNames:
                 or known.producer.foreign_epoch != foreign_epoch
             ):
                 raise
-            return known.producer  # old, and as good as any while nobody can be asked
+            return known.producer  # expired, but still valid while the coordinator is unreachable
         found = answer if isinstance(answer, NamedProducer) else msgspec.msgpack.decode(answer, type=NamedProducer)
         self._remembered.pop(name, None)
         self._remembered[name] = _Remembered(found, self._runtime.monotonic())

@@ -1,6 +1,6 @@
-"""Snapshots of event streams, wherever their coordinator is: the leader of a stream asks it.
+"""Reads and saves snapshots of event streams at their coordinator, on any node.
 
-Knows: who is asked. Refuses to know: how snapshots are kept (`coordinator/snapshot_store.py`).
+Does not handle: storing snapshots (`coordinator/snapshot_store.py`).
 """
 
 from typing import Final
@@ -16,14 +16,14 @@ CALL: Final = "snapshot"
 
 
 class Asked(msgspec.Struct, frozen=True, array_like=True):
-    """Without a snapshot it is asked for, else it is to be kept."""
+    """A request between nodes: save `snapshot`, or without one read the saved snapshot."""
 
     stream: StreamName
     snapshot: Snapshot | None = None
 
 
 class StreamSnapshots:
-    """The use case."""
+    """Finds and saves snapshots of event streams."""
 
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
@@ -37,17 +37,17 @@ class StreamSnapshots:
         await self._ask(Asked(stream, snapshot), by)
 
     async def handle_call(self, body: bytes, by: str) -> bytes:
-        """What another node asks of this one."""
+        """Serve a request of another node."""
         return msgspec.msgpack.encode(await self._here(read_asked(body, Asked), by))
 
     async def _ask(self, asked: Asked, by: str) -> Snapshot | None:
-        # To keep the same twice is to keep it once: silence is no reason to stop.
+        # Saving the same snapshot twice has no further effect: retry after a timeout.
         return await self._forwarding.at_owner(
             CALL, asked, Snapshot | None, lambda: self._here(asked, by), principal=by
         )
 
     async def _here(self, asked: Asked, by: str) -> Snapshot | None:
-        """What was asked for; nothing, if it was to be kept."""
+        """Serve a request here: return the snapshot, or None after saving."""
         async with self._coordinators.settled_after(asked.stream.counted_as) as coordinator:
             if asked.snapshot is None:
                 return coordinator.snapshots.find(asked.stream)

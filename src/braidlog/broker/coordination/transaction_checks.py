@@ -1,7 +1,6 @@
-"""Whether a producer's transaction is open and writes to a partition: asked of its coordinator, here or on another node.
+"""Verifies with a transaction's coordinator, here or on another node, that it is open and includes a partition.
 
-Knows: who coordinates what. Refuses to know: transactions, and what the answer is good for
-(`partition/produce/transaction_verification.py`).
+Does not handle: transactions, the use of the answer (`partition/produce/transaction_verification.py`).
 """
 
 from typing import Final
@@ -16,7 +15,7 @@ CALL: Final = "transaction-check"
 
 
 class TransactionChecks:
-    """The use case."""
+    """Asks coordinators whether transactions are open."""
 
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
@@ -24,12 +23,13 @@ class TransactionChecks:
         forwarding.answers[CALL] = self.handle_call
 
     async def verify(self, question: Question) -> Verified:
-        """Raises if it does not write there, or if nobody can say."""
-        # To ask twice changes nothing more.
+        """Return the coordinator's answer. Raise if the transaction does not include the partition, or no
+        coordinator answers."""
+        # Verifying twice has no further effect: retry after a timeout.
         return await self._forwarding.at_owner(CALL, question, Verified, lambda: self._here(question))
 
     async def handle_call(self, body: bytes) -> bytes:
-        """What another node asks of this one."""
+        """Verify for another node."""
         return msgspec.msgpack.encode(await self._here(read_asked(body, Question)))
 
     async def _here(self, question: Question) -> Verified:

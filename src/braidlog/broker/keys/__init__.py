@@ -1,4 +1,5 @@
-"""The key-value service: operations in, results out, on a lone node or on the replicated logs of a cluster.
+"""The key-value service: executes operations on the store of a node without a cluster, or on the replicated logs of
+a cluster.
 
-results = await key_service.execute_burst(columns)     # key_service.py
+results = await key_service.execute_columns(columns)     # key_service.py
 """

@@ -1,10 +1,11 @@
-"""The change feed: a partition of the topic `__kv` gets every change of one source of keys as a record, once.
+"""The change feed: publishes every change of one source of keys as a record in a partition of the topic `__kv`,
+exactly once.
 
-Knows: what the partition has and what it lacks. Does not know: what changes mean, where the source keeps them
-(`feed_sources.py`: the store of a lone node, or a log of slots).
-Invariants: a record is appended only when its change, and everything it leans on, is durable or committed in the source. Each
-record has the number of its change, so the feed continues after the last record of its log: no change is missing, none is there
-twice. A batch that the partition refuses is tried again as it is, every `RETRY_SECONDS`.
+Does not handle: the meaning of changes, their storage in the source (`feed_sources.py`: the store of a node
+without a cluster, or a log of slots).
+Invariants: a record is appended only after its change, and every change that it depends on, is durable or
+committed in the source. Each record has the number of its change, so the feed continues after the last record of
+its log without gaps or duplicates. A refused batch is retried unchanged, every `RETRY_SECONDS`.
 """
 
 from abc import ABC, abstractmethod
@@ -25,22 +26,23 @@ from braidlog.partition.partition import Partition
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
 ROUND_BYTES = 4 * 1024 * 1024
-"""Of batches that share two syncs, the source's and the feed's."""
+"""Size of a round: its batches share two syncs, the source's and the feed's."""
 TURN_BYTES = 1024 * 1024
-"""Appended in one turn of the loop."""
+"""Bytes appended in one turn of the event loop."""
 PENDING_MAX = 50_000
-"""Changes that wait for the feed. Beyond it, acknowledgements of a lone node wait; a log of slots is read again."""
+"""Changes that wait for the feed. Beyond it, a node without a cluster delays acknowledgements; a log of slots is
+read from its log again."""
 PENDING_EARLY = PENDING_MAX // 2
-"""From here on the feed does not linger."""
+"""With more waiting changes, the feed does not linger."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
-"""The same for the sections in which they wait."""
+"""Byte limit of the sections that hold waiting changes."""
 WAIT_SECONDS = 60.0
 RETRY_SECONDS = 0.3
 _NEVER: Final = 2**62
 
 
 class Source(ABC):
-    """Where the changes come from. It calls `changed` and `changed_together` of its feed."""
+    """The origin of the changes. It calls `changed` and `changed_together` of its feed."""
 
     @property
     @abstractmethod
@@ -53,25 +55,27 @@ class Source(ABC):
 
     @abstractmethod
     async def commit(self, feed: "Feed") -> bool:
-        """Wait until no change made before the call can be lost; False: the feed is stale, or led by another node."""
+        """Wait until no change made before the call can be lost. Return False if the feed is stale or has another
+        leader."""
 
     @abstractmethod
     async def publish_past(self, feed: "Feed") -> None:
-        """`restart` a stale feed, and `publish` what it lacks until then."""
+        """`restart` a stale feed, and `publish` the changes that it lacks."""
 
     @abstractmethod
     def refuse(self, error: BrokerError | StorageFault) -> StorageFault | None:
-        """The feed retries later. Raise the error if it never will; return the error for callers that wait."""
+        """Handle a refusal that the feed retries. Raise the error if it is final; return an error to fail waiting
+        callers."""
 
     def resume(self) -> None:  # noqa: B027 - not every source has something to do
-        """The feed has caught up after a refusal."""
+        """Called when the feed has caught up after a refusal."""
 
     def stop(self, fault: StorageFault) -> None:  # noqa: B027 - not every source has something to do
-        """The feed has ended."""
+        """Called when the feed has ended."""
 
 
 class Feed:
-    """A `Watcher` of its source. `run` is its task; everything else may be called beside it."""
+    """A `Watcher` of its source. `run` is its task; the other methods may be called during it."""
 
     def __init__(
         self,
@@ -82,28 +86,28 @@ class Feed:
         is_stale: bool = False,
         pending_bytes_max: int | None = None,
     ) -> None:
-        """`pending_bytes_max`: the feed becomes stale rather than keep more; None: callers wait for space."""
+        """`pending_bytes_max`: beyond it the feed becomes stale; None: callers wait for space."""
         self._runtime = runtime
         self.partition = partition
-        """None: the topic is made with the first change."""
+        """None: the topic is created with the first change."""
         self._linger_seconds = linger_seconds
         self._is_bounded = pending_bytes_max is not None
         self._bytes_max = pending_bytes_max or PENDING_BYTES_MAX
         self.is_stale = is_stale
-        """It lacks changes that are not in the queue."""
+        """The feed lacks changes that are not in the queue."""
         self.sequence = 0 if is_stale or partition is None else last_sequence(partition)
         """The number of the last change whose record is durable in the feed."""
         self._queue = FeedQueue(self.sequence)
         self._begun: deque[Batch] = deque()
-        """The batches of the round under way that are not appended yet."""
+        """Batches of the current round that are not appended yet."""
         self._appended: int | None = None
-        """The last change that is appended, until it is durable."""
+        """The last appended change, until it is durable."""
         self._end = 0
         self._refused: StorageFault | None = None
         self._idle: Wakeup | None = None
         self._wakes_at = _NEVER
-        """So many changes wake the task."""
-        self._waiting: dict[Wakeup, None] = {}  # in the order they came: so they are answered
+        """Count of queued changes that wakes the task."""
+        self._waiting: dict[Wakeup, None] = {}  # in order of arrival: callers are answered in that order
         self.fault: StorageFault | None = None
 
     # -- the source's changes --------------------------------------------------------------------------------
@@ -127,13 +131,13 @@ class Feed:
             self.restarted()
 
     def restarted(self) -> None:
-        """What waits is void, or too much: the source is read again."""
+        """Drop the queue: it is invalid or too long. The source is read again."""
         self._queue = FeedQueue()
         self.is_stale = True
         self.wake()
 
     def restart(self, after: int, *, sequence: int) -> None:
-        """Queue the changes after that number from now on; the feed ends with `sequence`."""
+        """Queue the changes after this number; `sequence` is the feed's last change."""
         self._queue, self.sequence = FeedQueue(after), sequence
         self._begun.clear()
         self._appended = None
@@ -148,15 +152,15 @@ class Feed:
 
     @property
     def is_level(self) -> bool:
-        """Return whether all changes that were made are durable in the feed."""
+        """Return whether all changes are durable in the feed."""
         return not (self.is_stale or self._queue.count or self._begun or self._appended is not None)
 
     async def wait_for_space(self) -> None:
-        """Return when there is a topic, and the feed has caught up enough to take more; or will take nothing any more."""
+        """Wait until the topic exists and the queue has space, or the feed has ended."""
         await self._wait_until(lambda: (self.partition is not None and not self.is_behind) or self.fault is not None)
 
     async def reach(self, sequence: int) -> None:
-        """Return when every change up to this one is durable in the feed; raise its fault if it never will be."""
+        """Wait until every change up to this one is durable in the feed; raise its fault if it has ended."""
         await self._wait_until(lambda: self.sequence >= sequence)
 
     async def _wait_until(self, reached: Callable[[], bool]) -> None:
@@ -177,14 +181,14 @@ class Feed:
             wakeup.wake()
 
     def wake(self) -> None:
-        """Let the task look for something to do."""
+        """Wake the task."""
         if self._idle is not None:
             self._idle.wake()
 
     # -- the task --------------------------------------------------------------------------------------------
 
     async def run(self, source: Source) -> None:
-        """Publish changes while the feed is led. What the source does not let it try again ends it."""
+        """Publish changes while the feed is led. An error that the source does not retry ends the task."""
         try:
             while source.is_led:
                 if self.is_level:
@@ -193,7 +197,7 @@ class Feed:
                     await self._rest(self._linger_seconds, changes=PENDING_EARLY + 1)
                 await self._try_to_catch_up(source)
         except BaseException as error:
-            # Whatever ended it, no caller may wait for it any more.
+            # Callers may not wait for a feed that has ended, for any reason.
             self.fault = StorageFault(f"the change feed has stopped: {error}")
             source.stop(self.fault)
             self._wake_waiting()
@@ -212,7 +216,7 @@ class Feed:
             source.resume()
 
     async def _rest(self, seconds: float, *, changes: int) -> None:
-        """Wait until a caller waits for the feed, or so many changes do, but not for longer."""
+        """Wait until a caller waits for the feed or `changes` are queued, at most `seconds`."""
         self._idle, self._wakes_at = self._runtime.wakeup(), changes
         try:
             await self._idle.wait(seconds)
@@ -220,9 +224,9 @@ class Feed:
             self._idle, self._wakes_at = None, _NEVER
 
     async def _catch_up(self, source: Source) -> None:
-        """Publish what waits now, in rounds of some batches that share their syncs."""
+        """Publish the queued changes, in rounds of batches that share their syncs."""
         if self.is_level:
-            await source.commit(self)  # which finds that the source is another
+            await source.commit(self)  # detects that the source was replaced
         if self.is_stale:
             try:
                 await source.publish_past(self)
@@ -236,16 +240,16 @@ class Feed:
                 left -= self._queue.count
                 self._begun.extend(self._queue.batches(ROUND_BYTES))
                 left += self._queue.count
-            # Up to the last change, not only to the last record: a part leans on a later change of its key.
+            # Up to the last change, not only to the last record: a part depends on a later change of its key.
             if self._begun and not await source.commit(self):
                 return
             await self._append_begun(source)
             self._wake_waiting()
-            if left <= 0:  # what came meanwhile lingers
+            if left <= 0:  # changes that arrived during the round linger
                 return
 
     async def _append_begun(self, source: Source) -> None:
-        """Append the batches that are begun; each is taken off when it is in the log. Return when all are durable."""
+        """Append the batches of the round; each leaves the queue when it is in the log. Return when all are durable."""
         size = 0
         while self._begun:
             if size >= TURN_BYTES:
@@ -265,7 +269,7 @@ class Feed:
             self.sequence, self._appended = self._appended, None
 
     async def publish(self, source: Source, batches: Iterable[Batch], upto: int) -> None:
-        """Append batches that were read from the source, each when the one before it is durable."""
+        """Append batches that were read from the source, each after the one before it is durable."""
         for batch in batches:
             self._begun.append(batch)
             await self._append_begun(source)
@@ -273,7 +277,7 @@ class Feed:
 
 
 def keys_published(partition: Partition) -> list[bytes]:
-    """Return the keys that exist for a reader of a feed."""
+    """Return the keys that a reader of the feed sees as existing."""
     found = dict[bytes, None]()
     for data, position, _ in visible(read_published(partition, partition.start_offset)):
         for _, _, key, value, _ in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
@@ -285,7 +289,7 @@ def keys_published(partition: Partition) -> list[bytes]:
 
 
 def last_sequence(partition: Partition) -> int:
-    """Return the number of the last change that a feed has a record of; 0 if there is none."""
+    """Return the number of the last change that has a record in the feed; 0 if there is none."""
     offset = partition.end_offset - 1
     while offset >= partition.start_offset and (found := next(read_published(partition, offset), None)) is not None:
         data, position, header = found

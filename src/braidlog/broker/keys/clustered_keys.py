@@ -1,8 +1,8 @@
-"""Keys of a cluster, as one of its nodes takes part in keeping them.
+"""The slots of a cluster's keys on one node: creates their topics and runs their periodic maintenance.
 
-Knows: when slots are made, what is done with them periodically. Does not know: operations.
-Invariant: a node of a cluster serves keys from slots only. Their topic is made once, by `braid cluster init` of a node that has
-keys, or by the first node that needs it.
+Does not handle: operations.
+Invariant: a node of a cluster serves keys from slots only. Their topic is created once, by `braid cluster init`
+of a node that has keys, or by the first node that needs it.
 """
 
 import logging
@@ -26,18 +26,18 @@ from braidlog.partition.key_log import TailFolder
 
 log = logging.getLogger("braidlog.kv")
 LOG_SETTINGS: Final = TopicSettings(delete=False, retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024)
-"""A log is trimmed by its checkpoints, and by nothing else. When it is on the disk, `kv.flush` says."""
+"""A log is trimmed only by its checkpoints. `kv.flush` decides when it is synced."""
 _FLUSHING: Final = ("flush", "flush_interval_ms", "flush_window_bytes")
 ENOUGH_NODES: Final = 3
 WAIT_SECONDS: Final = 10.0
-"""For so many nodes, before slots are made for fewer."""
+"""How long to wait for ENOUGH_NODES before creating slots on fewer."""
 MADE_TIMES_MAX: Final = 4
-"""How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
+"""How often the node that creates the slots waits for the others, two seconds each: they create as many folders."""
 _TURN: Final = "the topics of slots"
 
 
 def log_settings(settings: KeyValueSettings) -> TopicSettings:
-    """Return the settings of the topic of logs."""
+    """Return the settings of the log topic."""
     return LOG_SETTINGS.altered(_flushing(settings))
 
 
@@ -49,20 +49,20 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class KeyServiceContext(NamedTuple):
-    """The node of a cluster around its slots."""
+    """Dependencies of a node's slots."""
 
     node: bytes
-    """By which its stamps are told from those of others."""
+    """Node id in the stamps of this node."""
     routing: Routing
     tails: TailFolder
     runtime: Runtime
     spawn: Spawn
     send: Send | None = None
-    """Carries what was cut here to its leader."""
+    """Sends truncated changes from this node to their leader."""
 
 
 class ClusteredKeys:
-    """`listeners` are told of partitions; `tend` is called every now and then."""
+    """Creates and maintains slots. `listeners` handle leadership changes; `run_maintenance` is called periodically."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ClusteredKeys:
         return self._routing.has_slots
 
     async def ensure_slots(self) -> None:
-        """Make the slots, on the nodes that are live, unless the metadata has them."""
+        """Create the slots on the live nodes, unless the metadata has them."""
         async with self._turns.acquire(_TURN):
             if not self.is_created:
                 await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, log_settings(self._settings))
@@ -98,13 +98,13 @@ class ClusteredKeys:
                 log.info("keys are in %d slots on nodes %s", SLOTS, self._routing.numbers)
 
     async def run_maintenance(self) -> None:
-        """Make what is to be made, send what was cut. Every now and then."""
+        """Create missing topics and send truncated changes to their leaders; called periodically."""
         try:
             await self._tend()
         except BrokerError as error:
             log.info("slots of keys are tended later: %s", error)
         except StorageFault as fault:
-            log.error("slots of keys are tended later: %s", fault)  # noqa: TRY400 - the fault says where
+            log.error("slots of keys are tended later: %s", fault)  # noqa: TRY400 - the fault names the file
 
     async def _tend(self) -> None:
         if not self.is_created:
@@ -113,7 +113,7 @@ class ClusteredKeys:
         if self._send is not None:
             await self.slots.send_tails(self._send)
         if self._routing.controller == self._routing.own_number:
-            known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
+            known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: not opened here yet
             if known is not None and known.settings.altered(self._flushing) != known.settings:
                 await self._topics.alter_internal(LOG_TOPIC, self._flushing)
         if self._settings.feed and any(
@@ -129,7 +129,7 @@ class ClusteredKeys:
             await self.ensure_slots()
 
     async def _make_feed(self) -> None:
-        """With the first change that it can tell of."""
+        """Create the feed's topic with the first change."""
         if self._topics.hosting.find(FEED_TOPIC) is None:
             async with self._turns.acquire(_TURN):
                 await self._topics.create_internal(FEED_TOPIC, self._routing.key_logs, FEED_SETTINGS)

@@ -1,10 +1,10 @@
-"""What a change feed publishes: the changes of a lone node's store, or of a log of slots.
+"""The sources of change feeds: the store of a node without a cluster, or a log of slots.
 
-Knows: when a change cannot be lost any more, where the changes are that a feed lacks. Does not know: records of the feed.
-Invariants: a store takes no change while its feed cannot write on a full disk, or has ended. Of a log of slots only what is
-committed is published, in the log's order, by the leader of the feed's partition alone: what is committed is the same in all
-copies, and a log and its feed are on the same nodes. Only a feed that is further behind than its source reaches back gets the
-state of all keys in place of changes.
+Does not handle: records of the feed.
+Invariants: a store accepts no change while its feed has ended or cannot write to a full disk. From a log of
+slots, only committed changes are published, in log order, by the leader of the feed's partition. Committed
+changes are the same on all replicas, and a log and its feed are on the same nodes. A feed gets the state of all
+keys instead of changes only if it is further behind than its source reaches back.
 """
 
 import logging
@@ -35,7 +35,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class StoreSource(Source):
-    """The store of a lone node. The feed gets each change while the store is recovered, and from then on."""
+    """The store of a node without a cluster. The feed gets every change during recovery and from then on."""
 
     is_led = True
 
@@ -48,12 +48,12 @@ class StoreSource(Source):
                 "they do not belong together"
             )
         if store.snapshot is not None and feed.sequence < store.snapshot.sequence:
-            feed.restarted()  # it was off for a while, or is new: the log lacks what was changed meanwhile
+            feed.restarted()  # the feed was off or is new: the log lacks earlier changes
 
     async def partition(self) -> Partition:
         return await self._topics.publish(FEED_TOPIC, SETTINGS)
 
-    async def commit(self, feed: Feed) -> bool:  # noqa: ARG002 - the port's
+    async def commit(self, feed: Feed) -> bool:  # noqa: ARG002 - required by the port
         await self._store.wal.durable(self._store.sequence)
         return True
 
@@ -120,11 +120,11 @@ class LogSource(Source):
 
     def _is_current(self, feed: Feed) -> bool:
         if self._slots.held(self._partition.number) is not self._held:
-            feed.restarted()  # the log is gone, or was opened again
+            feed.restarted()  # the log was closed, or opened again
         return self.is_led and not feed.is_stale
 
     async def publish_past(self, feed: Feed) -> None:
-        """From the log, by a state that is made of it beside the one that the node has."""
+        """Publish from the log. It builds a second state from the log, separate from the one that serves requests."""
         while self.is_led and ((held := self._slots.held(self._partition.number)) is None or not held[1].is_whole):
             await self._runtime.wakeup().wait(AGAIN_SECONDS)
         if not self.is_led or held is None:
@@ -148,7 +148,7 @@ class LogSource(Source):
                 await feed.publish(self, past.batches(PENDING_BYTES_MAX), min(shadow.applied, end))
             await self._runtime.wakeup().wait(0)
         if shadow.applied < end:
-            feed.restarted()  # the log was trimmed meanwhile: once more, from there
+            feed.restarted()  # the log was trimmed during the scan: start over
         elif lacks:
             image, stamp, now_ms = shadow.keyspace.take_image(), shadow.clock.stamp.pack(), shadow.clock.wall_ms
             gone = _gone(self._partition, image)
@@ -167,12 +167,12 @@ class LogSource(Source):
 
 
 def _gone(partition: Partition | None, image: Image) -> list[bytes]:
-    """Return the keys that exist for a reader of a feed, and not in the image."""
+    """Return the keys that exist in the feed but not in the image."""
     return [] if partition is None else [key for key in keys_published(partition) if key not in image.data]
 
 
 class LogFeeds:
-    """The feeds that this node leads."""
+    """The feeds of the partitions that this node leads."""
 
     def __init__(self, slots: SlotService, settings: KeyValueSettings, runtime: Runtime, spawn: Spawn) -> None:
         self._slots = slots
@@ -182,13 +182,13 @@ class LogFeeds:
         self._feeds: dict[int, tuple[Feed, LogSource]] = {}
 
     def on_leadership_change(self, partition: Partition) -> None:
-        """A partition of `FEED_TOPIC` has another leader, or the same in another epoch."""
+        """Start or stop a feed: its partition of `FEED_TOPIC` has a new leader or leader epoch."""
         number, held = partition.number, self._slots.held(partition.number)
         former = self._feeds.pop(number, None)
         if held is not None:
             held[1].slot.watcher = None
         if former is not None:
-            former[0].wake()  # its source is led no more
+            former[0].wake()  # its source is no longer led
         if partition.role is Role.LEADER and not partition.is_gone:
             source = LogSource(partition, self._slots, self._runtime)
             feed = Feed(
@@ -203,6 +203,7 @@ class LogFeeds:
 
     @property
     def sequence(self) -> int:
-        """Return how many changes the partitions led here have records of. What follows may be a checkpoint, which is none."""
+        """Return the count of changes that the partitions led here have published. The source may have applied a
+        checkpoint after them, which does not count as a change."""
         every = self._feeds.values()
         return sum(max(feed.sequence, source.sequence) if feed.is_level else feed.sequence for feed, source in every)

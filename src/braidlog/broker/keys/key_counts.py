@@ -1,7 +1,7 @@
-"""Counts of all keys of a cluster: each node tells of the slots that it leads, and the node that is asked adds them up.
+"""Counts all keys of a cluster: each node counts the slots that it leads, and the requested node adds the counts.
 
-Knows: who is to be asked. Refuses to know: how counts are made (`slot_stats.py`), how calls travel.
-Invariant: counts are of all nodes that live, or are refused. A slot that nobody leads at that moment is counted by nobody.
+Does not handle: counting (`slot_stats.py`), the transport of calls.
+Invariant: the counts cover all live nodes, or the request fails. A slot without a leader is not counted.
 """
 
 from typing import Final
@@ -19,7 +19,7 @@ CALL: Final = "key-counts"
 
 
 class KeyCounts:
-    """The use case."""
+    """Adds the counts of all live nodes."""
 
     def __init__(self, keyvalue: KeyValue, routing: Routing, forwarding: Forwarding) -> None:
         self._keyvalue = keyvalue
@@ -28,7 +28,7 @@ class KeyCounts:
         forwarding.answers[CALL] = self.handle_call
 
     async def gathered(self) -> Stats:
-        """Of all nodes. How long it has been up is told of one."""
+        """Return the sums over all nodes; the uptime is that of this node."""
         own, routing = self._keyvalue.stats(), self._routing
         others = [each for each in routing.numbers if each != routing.own_number and routing.is_live(each)]
         told = await self._forwarding.together([self._ask(node) for node in others])
@@ -45,12 +45,12 @@ class KeyCounts:
             raise BrokerError(Reason.UNAVAILABLE, f"its answer is none: {error}") from None
 
     async def handle_call(self, _: bytes) -> bytes:
-        """What another node asks of this one."""
+        """Return this node's counts to another node."""
         return msgspec.msgpack.encode(self._keyvalue.stats())
 
 
 def added(told: list[Stats]) -> Stats:
-    """As of one node; the first says how long it has been up."""
+    """Return the sums; the uptime is that of the first."""
     sums = {name: sum(getattr(each, name) for each in told) for name in Stats.__struct_fields__}
     sums["uptime_seconds"] = told[0].uptime_seconds
     sums["snapshot_taken_ms"] = max(each.snapshot_taken_ms for each in told)

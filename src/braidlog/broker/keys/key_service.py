@@ -1,13 +1,14 @@
-"""The key-value store as a service: operations in, results out, acknowledged as the settings say.
+"""The key-value service: executes operations and acknowledges them according to the settings.
 
-Knows: what is waited for and what goes on in the background. Refuses to know: how operations travel, what they do.
-Invariants: operations take effect in the order in which they come, at once. A read does not wait. A mutation is acknowledged when
-it is kept as `flush` says: ack, on the disk; else with the kernel. What it did is seen by others before that: after power loss,
-or a refusal for want of room, an operation that was not acknowledged may or may not have happened.
+Does not handle: transport, the effect of operations.
+Invariants: operations take effect in their order of arrival, without waiting. A read does not wait. A mutation is
+acknowledged when it is stored as `flush` demands: with `ack` on the disk, else in the kernel. Other clients see
+its effect before that. After a power loss, or a refusal for lack of disk space, an unacknowledged operation may
+or may not have happened.
 
-A snapshot is an image of the keyspace, which copies nothing, written out on the loop in slices of a millisecond between which
-everyone else is served; the writing to the disk is done beside the loop. So is what was changed meanwhile taken into the
-keyspace afterwards: in slices.
+A snapshot is a copy-on-write image of the keyspace. The event loop serializes it in slices of a millisecond and
+serves requests between them; a thread writes to the disk. Changes made during the snapshot are merged into the
+keyspace afterwards, also in slices.
 """
 
 import contextlib
@@ -20,8 +21,8 @@ from braidlog.broker.keys.feed_sources import StoreSource
 from braidlog.broker.keys.slot_service import SlotService
 from braidlog.broker.keys.slot_stats import memory_of, stats_of, stats_of_slots
 from braidlog.broker.topics import Topics
-from braidlog.kv.engine import operations as operations  # noqa: PLC0414 - the words in which this service is asked
-from braidlog.kv.engine.key_scan import Scan as Scan  # noqa: PLC0414 - how this service is asked for names
+from braidlog.kv.engine import operations as operations  # noqa: PLC0414 - part of this service's interface
+from braidlog.kv.engine.key_scan import Scan as Scan  # noqa: PLC0414 - part of this service's interface
 from braidlog.kv.engine.key_scan import Scanned, scan
 from braidlog.kv.engine.keyspace import Keyspace
 from braidlog.kv.engine.operations import LEVELS as LEVELS  # noqa: PLC0414 - as above
@@ -40,9 +41,9 @@ from braidlog.model.settings import Flush
 
 R = TypeVar("R")
 EXPIRE_KEYS = 500
-"""Keys that go in one turn of the loop; then others have theirs."""
+"""Keys expired in one turn of the event loop."""
 SETTLE_KEYS = 1_000
-"""Changes taken into the keyspace in one turn of the loop, after an image."""
+"""Changes merged into the keyspace in one turn of the event loop, after a snapshot."""
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
@@ -50,7 +51,7 @@ _GROWING = frozenset((operations.Set, operations.Increment, operations.Push, ope
 
 
 class KeyValue:
-    """The use case. `open` it before anything else."""
+    """Executes operations on keys. Call `open` first."""
 
     def __init__(
         self,
@@ -74,14 +75,15 @@ class KeyValue:
         self._steady = SteadyClock(runtime)
         self.settings = settings
         self.clustered: ClusteredKeys | None = None
-        """On a node of a cluster: its slots."""
+        """The slots, on a node of a cluster."""
         self.no_room: StorageFault | None = None
-        """Why nothing is taken that makes the store larger, while the disk has too little room for it."""
+        """The error for operations that grow the store, while the disk has too little space."""
 
     def open(self) -> None:
-        """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here.
+        """Recover the store. If that fails, the store stays offline and every later request gets the fault; it is
+        raised once, here.
 
-        On any thread, while nobody else uses it. A node of a cluster has no store of its own.
+        Runs on any thread before the store is used. A node of a cluster has no store.
         """
         if self.clustered is not None:
             return
@@ -105,7 +107,7 @@ class KeyValue:
         return Feed(self._runtime, partition, linger_seconds=linger_ms / 1000)
 
     def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
-        """The tasks that the store needs as long as it is open, by name."""
+        """Return the store's background tasks, by name."""
         feed, source = self._feed, self._source
         return [] if feed is None or source is None else [("kv-feed", lambda: feed.run(source))]
 
@@ -118,50 +120,50 @@ class KeyValue:
         return self._store
 
     def join_cluster(self, around: KeyServiceContext) -> ClusteredKeys:
-        """This node is one of a cluster."""
+        """Serve keys from slots: this node belongs to a cluster."""
         self.clustered = ClusteredKeys(around, self.settings, self._topics)
         return self.clustered
 
     @property
     def slots(self) -> SlotService | None:
-        """Return the slots of a node of a cluster."""
+        """Return the slots, on a node of a cluster."""
         return None if self.clustered is None else self.clustered.slots
 
     def keyspaces(self) -> list[Keyspace]:
-        """What this node has of all keys, led or not."""
+        """Return the keyspaces that this node holds, led here or not."""
         if self.slots is not None:
             return [each.slot.keyspace for each in self.slots.local_logs().values()]
         return [self.store.keyspace]
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no key is served here."""
+        """Return why this node serves no keys."""
         return None if self.slots is not None else self.store.fault
 
     @property
     def doubt(self) -> str:
-        """Which keys are refused for damage of the store; "" if none is."""
+        """Return which keys are refused because the store is damaged; "" if none."""
         store = self._store
         return "" if store is None or store.doubt is None else f"{store.doubt}: {store.damages[0]}; {REPAIR}"
 
     def now_ms(self) -> int:
-        """By which keys have their time."""
+        """Return the clock's time by which keys expire."""
         return self._steady.now_ms()
 
     @property
     def damages(self) -> list[str]:
-        """What recovery could not read, and which keys are in doubt for it."""
+        """Return what recovery could not read, and which keys are affected."""
         return [] if self._store is None else self._store.damages
 
     @property
     def notes(self) -> list[str]:
-        """What recovery found and put right."""
+        """Return what recovery found and repaired."""
         return [] if self._store is None else self.store.notes
 
     # -- operations ------------------------------------------------------------------------------------------
 
     async def execute(self, operation: Operation[R], level: Level = Level.QUORUM) -> R:
-        """Carry out an operation; return when it is kept. `level`: by how many nodes, where keys are in slots."""
+        """Execute an operation; return when it is stored. In a cluster, `level` selects how many nodes must have it."""
         if self.no_room is not None and type(operation) in _GROWING:
             raise _no_room(self.no_room)
         clustered = self.clustered
@@ -178,13 +180,14 @@ class KeyValue:
         return result
 
     def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Coroutine[Any, Any, Results]:
-        """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
+        """Execute many operations in order, in one step; return when all are stored. A refused operation does not
+        affect the rest."""
         if self.no_room is not None and columns.mutates:
             return self._delete_only(columns, level, _no_room(self.no_room))
         return self._execute_columns(columns, level)
 
     async def _delete_only(self, columns: Columns, level: Level, error: BrokerError) -> Results:
-        """Carry out the changes that make the store no larger."""
+        """Execute only the deletions; refuse the changes that may grow the store."""
         refusals = [None if kind == operations.Kind.DELETE else error for kind in columns.kinds]
         return (await self._execute_columns(columns.without(refusals), level)).among(refusals)
 
@@ -203,7 +206,7 @@ class KeyValue:
         return results
 
     async def scan(self, asked: Scan, level: Level = Level.QUORUM) -> Scanned:
-        """Some names of keys. Those that are in slots are asked for slot by slot."""
+        """Return some names of keys. In a cluster, the caller scans slot by slot."""
         clustered = self.clustered
         if clustered is not None:
             if not clustered.is_created:
@@ -212,19 +215,20 @@ class KeyValue:
         return scan(self.store.keyspace, asked, self.now_ms()) if not asked.slot else Scanned([], 0, b"")
 
     def read(self, operation: Operation[R]) -> R:
-        """What an operation that changes nothing gives, on a node that is alone."""
+        """Execute an operation that changes nothing, on a node without a cluster."""
         return (self._store or self.store).execute(operation, self._steady.now_ms())
 
     @property
     def changes_at_once(self) -> bool:
-        """Whether a change waits for nothing, neither for the disk, nor for the feed, nor for other nodes, and has room."""
+        """Return whether a change can be acknowledged immediately: it waits for no disk, feed or other node, and has
+        space."""
         feed = self._feed
         if self.clustered is not None or self.settings.flush is Flush.ACK or self.no_room is not None:
             return False
         return feed is None or (feed.partition is not None and not feed.is_behind)
 
     def change(self, operation: Operation[R]) -> R:
-        """As `execute`, while `changes_at_once`."""
+        """Execute an operation without waiting; only while `changes_at_once`."""
         store = self._store or self.store
         before = store.sequence
         result = store.execute(operation, self._steady.now_ms())
@@ -233,7 +237,7 @@ class KeyValue:
         return result
 
     def change_columns(self, columns: Columns) -> Results:
-        """As `execute_columns`, while `changes_at_once`."""
+        """Execute operations without waiting; only while `changes_at_once`."""
         store = self._store or self.store
         before = store.sequence
         results = store.execute_columns(columns, self._steady.now_ms())
@@ -250,15 +254,15 @@ class KeyValue:
     # -- in the background -----------------------------------------------------------------------------------
 
     async def expire(self) -> int:
-        """Let keys go whose time has come; return how many went. Called every now and then.
+        """Delete expired keys; return their count. Called periodically.
 
-        Takes what was changed beside an image into the keyspace, too.
+        Also merges changes made during a snapshot into the keyspace.
         """
         if self.slots is not None:
             return await self.slots.expire()
         store, count = self.store, 0
         if store.fault is not None:
-            return 0  # it was said when it happened
+            return 0  # logged when it happened
         while (gone := store.expire(self.now_ms(), EXPIRE_KEYS)) > 0:
             count += gone
             await self._wait_durable(store, store.sequence)
@@ -267,7 +271,7 @@ class KeyValue:
         return count
 
     async def maybe_snapshot(self) -> SnapshotDone | None:
-        """Take a snapshot if the log has grown enough for one."""
+        """Take a snapshot if the log has grown enough."""
         if self.slots is not None:
             await self.slots.write_checkpoints()
             return None
@@ -277,7 +281,7 @@ class KeyValue:
     # -- snapshots -------------------------------------------------------------------------------------------
 
     async def snapshot(self) -> SnapshotDone:
-        """Take a snapshot of the store as it is now, and let go of the log that it replaces. Of slots: of those led here."""
+        """Take a snapshot of the store, and delete the log that it replaces. In a cluster: of the slots led here."""
         if self.slots is not None:
             return await self.slots.snapshot()
         async with self._turns.acquire(_SNAPSHOT):
@@ -295,9 +299,9 @@ class KeyValue:
         return SnapshotDone(taking.head.sequence, keys, size, taking.head.taken_ms, freed)
 
     async def _write(self, store: LocalStore, taking: Snapshotting) -> int:
-        """Write an image out and give it its name, once everything in it is durable in the log and in the feed.
+        """Write an image, and publish it once all its changes are durable in the log and in the feed.
 
-        Were it named before that, the feed could lack mutations that no log tells of any more.
+        Published earlier, it would replace log entries that the feed still lacks.
         """
         runtime = self._runtime
         writer = await runtime.blocking(lambda: store.writer(taking.head))
@@ -328,10 +332,10 @@ class KeyValue:
                 began = runtime.monotonic()
         await runtime.blocking(lambda: writer.write(b"".join(blocks)))
 
-    # -- figures ---------------------------------------------------------------------------------------------
+    # -- counts ----------------------------------------------------------------------------------------------
 
     def memory(self) -> MemoryUsage:
-        """Of this node."""
+        """Return the memory that this node's keys use."""
         if self.slots is not None:
             return memory_of(self.slots, self.settings, self._resident())
         store = self.store
@@ -344,7 +348,7 @@ class KeyValue:
         )
 
     def stats(self) -> Stats:
-        """Of this node; in a cluster each has its own."""
+        """Return this node's counts. Each node of a cluster has its own."""
         uptime_seconds = int(self._runtime.monotonic() - self._opened_at)
         if self.clustered is not None:
             told = self.clustered.feeds.sequence
@@ -364,7 +368,8 @@ class KeyValue:
         )
 
     async def drain(self) -> None:
-        """Before a stop: what the feed lacks, it gets. Of slots, whoever leads the feed next goes on with it."""
+        """Before a shutdown, publish the changes that the feed lacks. In a cluster, the next leader of the feed
+        continues it."""
         if self._feed is not None and self._store is not None and self._feed.fault is None:
             await self._feed.reach(self._store.sequence)
 

@@ -1,10 +1,9 @@
-"""Write what operations on keys change, and wait for all that the operations of a burst wait for.
+"""Writes the changes of operations on keys to their logs, and waits for their commits in one step per burst.
 
-Knows: what an only replica has to make durable, and what is asked of the replicas of a log that has several. Does not know: what
-operations change, and which logs are here.
-Invariants: a log of an only replica is written without a step, as `Append.append_records` writes one; the logs that a burst has
-written share one sync, and one place in the flusher's schedule; what is not committed in the epoch in which it was written is
-never told to be.
+Does not handle: the effect of operations, which logs this node has.
+Invariants: a log whose only replica is here is appended to directly, without a replication step, as in
+`Append.append_records`. The logs written by one burst share one sync and one entry in the flusher's schedule. A
+change is reported as committed only if it was committed in the epoch in which it was written.
 """
 
 import contextlib
@@ -23,13 +22,13 @@ from braidlog.partition.replica_runner import Produced, ReplicaRunner
 from braidlog.replication.messages import ReadIndex
 
 SEVERAL_BYTES: Final = 1024 * 1024
-"""What several logs count as un-synced beside their bytes: they take several syncs, which are made beside the loop."""
+"""Added to the unsynced bytes of several logs: they take several syncs, which run on a thread."""
 
 
 class WrittenLogs:
-    """The logs of only replicas that bursts have written: a `Syncable` whose offsets count the bursts.
+    """The single-replica logs that bursts have written: a `Syncable` whose offsets count the bursts.
 
-    A log that cannot be synced does not hold up the others: its own durable offset tells.
+    A log that cannot be synced does not delay the rest: its own durable offset shows the failure.
     """
 
     def __init__(self, settings: FlushSettings) -> None:
@@ -45,7 +44,7 @@ class WrittenLogs:
         return self._written_bytes - self._synced_bytes + (SEVERAL_BYTES if len(self._logs) > 1 else 0)
 
     def add(self, log: Syncable, size: int) -> None:
-        """A burst has written so many bytes to a log, which says when they are to be synced."""
+        """Record that a burst has written `size` bytes to a log; the log's settings decide when it is synced."""
         self._logs.add(log)
         self._written_bytes += size
         self.settings = log.settings
@@ -61,7 +60,7 @@ class WrittenLogs:
             if upto is not None and self.durable_offset >= upto:
                 return self.durable_offset
             reached, written_bytes = self.bursts, self._written_bytes
-            while self._logs:  # one that is written meanwhile is in the set again, for the next sync
+            while self._logs:  # a log written during the sync is in the set again, for the next one
                 with contextlib.suppress(StorageFault):
                     self._logs.pop().sync()
             self.durable_offset, self._synced_bytes = reached, written_bytes
@@ -69,7 +68,7 @@ class WrittenLogs:
 
 
 class LogWriter:
-    """A `SlotWriter`: into a partition that is led here."""
+    """A `SlotWriter` to a partition that is led here."""
 
     def __init__(self, partition: Partition, written: WrittenLogs, runtime: Runtime) -> None:
         self._partition = partition
@@ -77,7 +76,7 @@ class LogWriter:
         self._runtime = runtime
         self._sole: ReplicaRunner | None = None
         self.asked = Acknowledgement()
-        """By which what was written last is waited for, where there are other replicas."""
+        """The acknowledgement of the last write, if other replicas exist."""
 
     def check(self, level: Level) -> None:
         partition = self._partition
@@ -86,7 +85,7 @@ class LogWriter:
             partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
 
     def write(self, batch: RecordBatch, level: Level) -> None:
-        """Append a batch. To an only replica: `advance` and a sync come after it."""
+        """Append a batch. With a single replica, the caller then syncs and calls `advance`."""
         sole, section, wall_ms = self._sole, batch.section, batch.wall_ms
         if sole is None:
             _, self.asked = self._partition.produce(
@@ -103,7 +102,7 @@ class LogWriter:
 
 
 class _Awaited(NamedTuple):
-    """What the rows of a burst wait for that are in one log."""
+    """The rows of a burst in one log, and the acknowledgement that they wait for."""
 
     partition: Partition
     asked: Acknowledgement
@@ -112,14 +111,15 @@ class _Awaited(NamedTuple):
 
 
 class Burst:
-    """Operations that came together: what each gives, and what it waits for."""
+    """Operations that arrived together: their results, and the commits that they wait for."""
 
     def __init__(self, count: int) -> None:
         self.results: list[Any] = [None] * count
         self.refused: set[int] = set()
         self._awaited: list[_Awaited] = []
         self._uncommitted: list[tuple[Partition, int, int, Sequence[int], bool]] = []
-        """Logs of only replicas: end, epoch, the rows that wait for all below to be committed, whether they have written."""
+        """Single-replica logs: end, epoch, the rows that wait until all below the end is committed, whether they
+        wrote."""
 
     def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
         self.refused.update(rows)
@@ -127,11 +127,11 @@ class Burst:
             self.results[row] = error
 
     def waits(self, row: int) -> bool:
-        """Return whether the result of a row waits for anything: not if the log refused it."""
+        """Return whether the result of a row waits for a commit: not if the log refused the operation."""
         return row not in self.refused or self.results[row].reason not in NOT_DONE
 
     def found_nothing(self, row: int) -> bool:
-        """Return whether a row has changed nothing because of what its key holds."""
+        """Return whether a row changed nothing because of the value of its key."""
         return self.results[row] is None or row in self.refused
 
     def await_log(
@@ -145,7 +145,8 @@ class Burst:
         wrote: bool,
         reads: bool,
     ) -> None:
-        """Let rows wait until what a log holds of them below `end` is committed, and for what tells a reader that it leads."""
+        """Make rows wait until their changes below `end` are committed. With `reads`, they also wait for the proof
+        that this node still leads."""
         if partition.is_sole:
             if (partition.advance() if wrote else partition.high_watermark) < end:
                 self._uncommitted.append((partition, end, partition.leader_epoch, rows, wrote))
@@ -157,12 +158,12 @@ class Burst:
             self._awaited.append(_Awaited(partition, writer.asked, rows, wrote))
 
     async def settle(self, written: WrittenLogs, runtime: Runtime, seconds: float) -> None:
-        """Return when all that is waited for has come true; what has not come true in time is refused."""
+        """Wait for all acknowledgements; refuse the rows whose changes are not committed in time."""
         if self._uncommitted:
             await runtime.durable(written, written.end_burst())
             for partition, end, epoch, rows, wrote in self._uncommitted:
                 is_committed = partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
-                if not is_committed:  # others replicate it by now, or the disk has failed
+                if not is_committed:  # the partition has more replicas by now, or the disk has failed
                     self._awaited.append(_Awaited(partition, partition.committed_later(end, epoch), rows, wrote))
         elif written.unsynced_bytes:
             runtime.appended(written)
@@ -173,7 +174,7 @@ class Burst:
                 self._collect_results()
 
     def _collect_results(self) -> None:
-        """Nothing is waited for any longer: what has not come true is no result."""
+        """Refuse the rows whose acknowledgement has failed or is missing; nothing waits after this."""
         for partition, asked, rows, wrote in self._awaited:
             try:
                 partition.result_or_raise(asked)
@@ -183,9 +184,9 @@ class Burst:
 
 
 def not_committed(partition: Partition, error: BrokerError, *, wrote: bool) -> BrokerError:
-    """Return what is said of what has not come true."""
+    """Return the error for a change that is not known to be committed."""
     if wrote:
-        # It is in the log here, and may be committed yet: a caller that asks again may do it twice.
+        # The change is in this log and may still be committed: a caller that retries may apply it twice.
         return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
     return led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
 

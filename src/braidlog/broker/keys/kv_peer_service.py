@@ -1,9 +1,9 @@
-"""What nodes tell each other about keys, at this node: whose clock is right, what was cut from another's log, and
-whether replicas are alike.
+"""Handles messages between nodes about keys: clock stamps, salvaged changes, comparisons of replicas.
 
-Knows: the slots that are here, this node's hybrid clock. Refuses to know: how messages travel, who asks.
-Invariant: a clock that is more than a minute ahead of ours is not followed, and what came with it is refused; so no message of
-ours says what another node, with a clock as ours is, would refuse: not what a clock that was wrong has left in our slots.
+Does not handle: transport, the sender's identity.
+Invariant: a clock more than a minute ahead of this node's is refused, together with its message. Therefore this
+node sends no stamp that a peer with the same clock would refuse, even if an earlier clock error has left such
+stamps in its slots.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from braidlog.broker.keys.replica_comparison import ReplicaComparison
 from braidlog.broker.keys.slot_service import SlotService
 from braidlog.kv.engine.hybrid_clock import DRIFT_MS_MAX, HybridClock, unpack_stamp
 from braidlog.kv.engine.operations import Level
-from braidlog.kv.replicated import anti_entropy as anti_entropy  # noqa: PLC0414 - the words in which replicas are compared
+from braidlog.kv.replicated import anti_entropy as anti_entropy  # noqa: PLC0414 - part of this service's interface
 from braidlog.kv.replicated.log_records import Origin, SlotRecord
 from braidlog.kv.replicated.slots import LOG_TOPIC
 from braidlog.kv.wal.wal_entries import OPS
@@ -20,11 +20,13 @@ from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.runtime.runtime import Runtime
 
 _AHEAD_MS_MAX = DRIFT_MS_MAX // 2
-"""What we say of clocks ahead of ours: the rest is for how far the listener's clock is behind."""
+"""How far ahead a stamp may be that this node sends. The rest of the limit allows for a slower clock of the
+receiver."""
 
 
 class KeyPeerService:
-    """Of one node with the others. `sender`: its id, in each of its messages and stamps. `slots` gives None if there are none."""
+    """Serves the other nodes. `sender`: this node's id in messages and stamps. `slots` returns None if there are
+    none."""
 
     def __init__(self, sender: bytes, runtime: Runtime, slots: Callable[[], SlotService | None] = lambda: None) -> None:
         self.sender = sender
@@ -34,8 +36,9 @@ class KeyPeerService:
         self.comparing = ReplicaComparison(slots, runtime)
 
     def stamp(self) -> bytes:
-        """Of what this node sends now: later than everything it has heard, and has written to slots, as long as that is near the
-        present. A clock that was an hour ahead, and was set right, leaves stamps in slots that nobody is to be refused for."""
+        """Return the stamp of a message sent now. It is later than everything that this node has received or written
+        to slots, if that is near the present. Stamps from a clock that once was an hour ahead are ignored: peers
+        would refuse them."""
         now_ms = self._runtime.now_ms()
         if self._clock.wall_ms > now_ms + _AHEAD_MS_MAX:
             self._clock = HybridClock(self.sender)
@@ -46,15 +49,16 @@ class KeyPeerService:
         return self._clock.stamp.pack()
 
     def observe(self, stamp: bytes) -> None:
-        """What is written here from now on is later. `BrokerError`: its clock is too far ahead of ours."""
+        """Advance the clock past a peer's stamp. Raise `BrokerError` if the peer's clock is too far ahead."""
         heard = unpack_stamp(stamp)
         self._clock.observe(heard, self._runtime.now_ms())
         slots = self._slots()
         if slots is not None:
-            slots.clock.advance_past(heard)  # and not our own wall clock, which jumps: slots have a steady one
+            slots.clock.advance_past(heard)  # not with this node's wall clock, which may jump: slots use a steady one
 
     async def replicate(self, number: int, record: SlotRecord) -> bool:
-        """Take what another node has cut from a log; return whether it is settled here: committed, or superseded."""
+        """Apply a change that another node truncated from its log; return whether it is final here: committed, or
+        superseded."""
         slots = self._slots()
         if slots is None:
             raise NotLeaderError(LOG_TOPIC, number, "keys of this node are in no logs")
@@ -66,7 +70,7 @@ class KeyPeerService:
 def salvaged(
     operation: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: bytes, origin: tuple[int, int]
 ) -> SlotRecord:
-    """What another node says that it has cut from a log."""
+    """Return the record of a change that another node has truncated from its log."""
     if operation not in OPS:
         raise BrokerError(Reason.INVALID_RECORD, f"operation {operation:#04x} on {key!r} is not a change")
     return SlotRecord(OPS[operation], key, argument, ttl_seconds, Level.ONE, unpack_stamp(stamp), Origin(*origin))

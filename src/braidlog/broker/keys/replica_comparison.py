@@ -1,9 +1,8 @@
-"""Compare replicas of this node's logs of keys with their leaders', and repair those that differ.
+"""Compares this node's replicas of key logs with their leaders', and repairs differences.
 
-Knows: when, one log after the other; how long a log waits with what it applies. Refuses to know: how questions travel, and what
-makes two replicas alike (`kv/replicated/anti_entropy.py`).
-Invariants: trees are brought up to date in slices, so that others have their turn; a log is applied no further than an answer is
-about for a few seconds at most; what a difference was is told once, loudly, and counted.
+Does not handle: transport, the comparison itself (`kv/replicated/anti_entropy.py`).
+Invariants: trees are updated in slices, so that other tasks run between them. Applying a log pauses for a few
+seconds at most, at the offset of the leader's answer. Each difference is logged once as an error, and counted.
 """
 
 import logging
@@ -27,23 +26,24 @@ LOOK_SECONDS: Final = 0.01
 NAMED_MAX: Final = 10
 
 AskLeader = Callable[[int, Ask], Awaitable[Reply]]
-"""To the leader of a log; `BrokerError`: it cannot be asked now."""
+"""ask(log, question) → the leader's reply. `BrokerError`: the leader is unreachable."""
 
 
 class ReplicaComparison:
-    """Of one node: `answer` as the leader of a log, `compare` as its follower."""
+    """`answer` as the leader of a log, `compare` as a follower."""
 
     def __init__(self, slots: Callable[[], SlotService | None], runtime: Runtime) -> None:
         self._slots = slots
         self._runtime = runtime
         self._trees: dict[int, tuple[KeyLog, int, SlotTree]] = {}
         self.compared = 0
-        """Comparisons that came to an end: alike, or put right."""
+        """Completed comparisons: equal, or repaired."""
         self.put_right = 0
-        """Keys that were another, missing, or should not have been there."""
+        """Keys that differed, were missing, or should not have existed."""
 
     async def _tree(self, slot: KeyLog) -> SlotTree:
-        """As of now; made with the first comparison, and anew with each new state."""
+        """Return the current tree of a log. It is created by the first comparison, and replaced whenever the log's
+        state is rebuilt."""
         kept = self._trees.get(slot.number)
         if kept is None or kept[0] is not slot or kept[1] != slot.made_anew:
             tree = SlotTree(slot.slot)
@@ -56,7 +56,7 @@ class ReplicaComparison:
     # -- as a leader -------------------------------------------------------------------------------------------
 
     async def answer(self, number: int, ask: Ask) -> Reply:
-        """What the leader of a log says; of a log that is not led here, in that epoch, nothing is known."""
+        """Return the leader's reply, or `Unknown` if this node does not lead the log in that epoch."""
         slot = self._here(number)
         if slot is None or not _leads_in(slot, ask.epoch):
             return Unknown(ask)
@@ -70,7 +70,7 @@ class ReplicaComparison:
     # -- as a follower -----------------------------------------------------------------------------------------
 
     async def compare_all(self, ask: AskLeader) -> None:
-        """Every log that is followed here, one after the other. Called every `COMPARE_SECONDS`."""
+        """Compare every log that this node follows, one after the other. Called every `COMPARE_SECONDS`."""
         slots = self._slots()
         for number in [] if slots is None else list(slots.local_logs()):
             await self.compare(number, ask)
@@ -104,7 +104,7 @@ class ReplicaComparison:
         return repaired
 
     def _check_clock(self, slot: KeyLog, reply: Reply) -> None:
-        """A peer whose clock is far ahead is refused here as everywhere; what is committed in the log is not."""
+        """Refuse the reply of a leader whose clock is far ahead. Stamps already committed in the log are accepted."""
         if isinstance(reply, LeafState):
             latest = max((unpack_stamp(each.stamp).wall_ms for each in reply.keys), default=0)
             if latest > max(self._runtime.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
@@ -113,7 +113,8 @@ class ReplicaComparison:
                 )
 
     async def _repair(self, slot: KeyLog, comparison: Comparison) -> list[Repaired]:
-        """Leaf by leaf, each when as much is applied as the leader had then; what takes too long is left to the next time."""
+        """Repair leaf by leaf, each as soon as this replica has applied as much as the leader had. What takes too
+        long is left to the next comparison."""
         until, state = self._runtime.monotonic() + HOLD_SECONDS_MAX, (slot.slot, slot.epoch)
         repaired = comparison.due()
         while (at := comparison.received_at) is not None and (slot.slot, slot.epoch) == state:

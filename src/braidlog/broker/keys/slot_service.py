@@ -1,10 +1,11 @@
-"""The logs of keys that this node holds, as a service: operations in, results out, each answered as its level says.
+"""The key logs that this node holds, as a service: executes operations and answers each according to its consistency
+level.
 
-Knows: which log a key is in, how long an answer is waited for, what runs in the background. Does not know: how requests and
-salvaged mutations travel, where leaders are (a log that another node leads is `NotLeaderError`).
-Invariants: operations of a log take effect in the order in which they come, before the caller waits; a result is given when what
-it waits for has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed
-elsewhere.
+Does not handle: transport of requests and salvaged changes, the addresses of leaders (another node's log is
+`NotLeaderError`).
+Invariants: operations on a log take effect in their order of arrival, before the caller waits. A result is
+returned only after the acknowledgements of its level, all from the epoch of the request. A salvaged tail is
+deleted only when all of it is committed on its leader.
 """
 
 import contextlib
@@ -37,17 +38,17 @@ R = TypeVar("R")
 log = logging.getLogger("braidlog.kv")
 ANSWER_SECONDS_MAX: Final = 2.0
 RECORDS_PER_TURN: Final = 200
-"""Applied at once; then others have their turn."""
+"""Records applied in one turn of the event loop."""
 EXPIRE_KEYS: Final = 100
 _READS: Final = frozenset((o.Get, o.Exists, o.TimeToLive, o.ListRange, o.ListLength, o.HashGet, o.HashGetAll))
 
 Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
-"""To the leader of a slot, on whatever node; returns its verdict when that is committed."""
+"""Sends a record to the leader of its slot, on any node; returns the verdict once it is committed."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class SlotService:
-    """The use case. A partition of the slots' log is attached when it is opened here."""
+    """Executes operations on slots. A partition of the slots' log is attached when this node opens it."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class SlotService:
         *,
         logs: Callable[[], int] = lambda: KEY_LOGS,
     ) -> None:
-        """`logs` returns how many logs the slots are divided among."""
+        """`logs` returns the number of logs that share the slots."""
         self._runtime = runtime
         self._settings = settings
         self._tails = tails
@@ -71,21 +72,21 @@ class SlotService:
         self._written = WrittenLogs(settings)
         self._following: set[int] = set()
         self.clock = HybridClock(node)
-        """Of all logs here: what is written next, in whatever log, is later than all that this node has written or applied."""
+        """Shared by all logs here: the next write is later than everything that this node has written or applied."""
         self._used_bytes = 0
-        """By all slots here, led or not, when it was last counted."""
+        """Bytes used by all slots here, led or not, as of the last count."""
         self.peak_bytes = 0
-        """The most that `used_bytes` has been."""
+        """The highest value of `used_bytes`."""
         self.reads = self.hits = 0
-        """Reads that waited for nothing, and those of them that found their key; a store counts each other read."""
+        """Reads that waited for nothing, and those of them that found their key. Stores count all other reads."""
         self.checkpoints = 0
         self.differed = 0
-        """Comparisons in which a replica here was not what its leader has."""
+        """Comparisons in which a replica here differed from its leader."""
         self.left: list[Tail] = []
-        """Kept tails that a person has to decide about."""
+        """Salvaged tails that need an operator's decision."""
 
     def on_leadership_change(self, partition: Partition) -> None:
-        """A partition of `LOG_TOPIC` was opened here, has another leader, or is gone."""
+        """Attach or detach a log: its partition of `LOG_TOPIC` was opened here, has another leader, or was deleted."""
         held = self._held.get(partition.number)
         if partition.is_gone:
             if held is not None and held[0] is partition:
@@ -94,7 +95,7 @@ class SlotService:
             self.attach(partition)
 
     def attach(self, partition: Partition) -> None:
-        """This node holds a log from now on: its state is made from what is committed."""
+        """Start to hold a log: its state is rebuilt from the committed records."""
 
         writer = LogWriter(partition, self._written, self._runtime)
         slot = KeyLog(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
@@ -104,28 +105,28 @@ class SlotService:
         self._follow(partition, slot)
 
     def local_logs(self) -> dict[int, KeyLog]:
-        """The logs that this node holds, by number."""
+        """Return the logs that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
     def held(self, number: int) -> tuple[Partition, KeyLog] | None:
-        """A log that this node holds, with its partition."""
+        """Return a log that this node holds, with its partition."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
 
     def log_of(self, key: bytes) -> int:
-        """Return the log that a key is in."""
+        """Return the number of the log that a key is in."""
         return log_of(slot_of(key), self._logs())
 
     @property
     def led_slots(self) -> int:
-        """Return how many slots this node leads."""
+        """Return the count of slots that this node leads."""
         logs = self._logs()
         return sum(slots_in(number, logs) for number, slot in self.local_logs().items() if slot.is_leader)
 
     # -- operations --------------------------------------------------------------------------------------------
 
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
-        """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
+        """Execute an operation, or raise. TIMED_OUT: a write may have happened, a read has no answer."""
         number = self.log_of(operation.key)
         await self._let_hand_over((number,))
         partition, slot = self._slot(number)
@@ -141,10 +142,11 @@ class SlotService:
         return burst.results[0]  # type: ignore[no-any-return]
 
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
-        """Carry out many operations, those of each log in their order, and wait for all of them together.
+        """Execute many operations, those of each log in order, and wait for all of them together.
 
-        In the place of each is its result, or the `BrokerError` with which it is refused: `NotLeaderError` if another node leads
-        its log. What one log writes is one batch, and one step of replication. Reads that wait for nothing are read together.
+        Each result is a value or the `BrokerError` of the refusal: `NotLeaderError` if another node leads the
+        log. One log's changes are one batch and one replication step. Reads that need not wait are executed
+        together.
         """
         burst, now_ms = Burst(len(columns.keys)), max(self._steady.now_ms(), self.clock.wall_ms)
         left, hits = read_rows(self._readable(columns, level), columns.keys, None, now_ms, burst.results)
@@ -165,7 +167,8 @@ class SlotService:
         return o.Results(burst.results, sorted(burst.refused))
 
     def _readable(self, columns: o.Columns, level: Level) -> list[tuple[Any, ...] | None]:
-        """Return the keyspaces of the logs whose reads wait for nothing now, by log; None for each other log, and for changes."""
+        """Return the keyspaces, by log number, whose reads need not wait now. None for every other log, and if the
+        operations change keys."""
         found: list[tuple[Any, ...] | None] = [None] * self._logs()
         for number in range(0 if columns.mutates else len(found)):
             held = self._held.get(number)
@@ -195,7 +198,7 @@ class SlotService:
             return
         state = slot.slot
         before = state.applied
-        if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
+        if not columns.mutates and not state.keyspace.deadlines:  # a read may write an expiry
             refused = execute_rows(state, columns, rows, level, now_ms, burst.results)
         else:
             used_bytes = self._lend(state)
@@ -213,7 +216,8 @@ class SlotService:
         if refused:
             burst.refused.update(refused)
         wrote = state.applied != before
-        # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
+        # A committed write also proves that this node leads, as a read index does; it does not prove that every
+        # replica knows it (ALL).
         reads = any(map(burst.found_nothing, rows)) if wrote and level is Level.ALL else not wrote
         reads = reads and level is not Level.ONE and (partition.is_sole or any(map(burst.waits, rows)))
         if reads or wrote:
@@ -223,7 +227,8 @@ class SlotService:
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
 
-        The first slots, as many as there are logs, are each in another log: a piece asked of one of them is of its whole log.
+        The log count is the number of slots to scan: each of the first slots is in a different log, and its scan
+        covers the whole log.
         """
         logs = self._logs()
         if asked.slot >= logs:
@@ -241,14 +246,14 @@ class SlotService:
         return found
 
     async def _let_hand_over(self, numbers: Iterable[int]) -> None:
-        """Wait while other nodes are about to lead these logs, so that no caller is left in doubt."""
+        """Wait during a transfer of these logs' leadership, so that no caller gets an uncertain result."""
         for number in numbers:
             held = self._held.get(number)
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._runtime)
 
     def _keep_in_time(self, partition: Partition) -> None:
-        """What was written is committed, and durable, without a caller that waits."""
+        """Have the written changes committed and synced although no caller waits for them."""
         if partition.is_sole:
             if partition.advance() < partition.end_offset:
                 self._runtime.sync_soon(partition.replicated.log, partition.advance)
@@ -268,7 +273,7 @@ class SlotService:
             self._account(slot, used_bytes)
 
     def _lend(self, slot: LogKeyspace) -> int:
-        """Let the keys of a log use the memory that the node has left; return what they use now."""
+        """Let a log's keys use the memory that the node has left; return the bytes that they use now."""
         used_bytes = slot.keyspace.used_bytes
         if self._settings.memory_bytes_max:
             slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + used_bytes, 1))
@@ -276,11 +281,12 @@ class SlotService:
 
     def _account(self, slot: KeyLog, used_bytes_before: int) -> None:
         self._used_bytes = used_bytes = self._used_bytes + slot.slot.keyspace.used_bytes - used_bytes_before
-        if used_bytes > self.peak_bytes:  # noqa: PLR1730 - on every burst's way, eight times
+        if used_bytes > self.peak_bytes:  # noqa: PLR1730 - on the path of every burst, eight times
             self.peak_bytes = used_bytes
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
-        """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
+        """Apply a change that another node truncated from its log; return the verdict, a final one once the log is
+        committed."""
         partition, slot = self._slot(number)
         if not slot.is_leader:
             raise led_elsewhere(number)
@@ -300,10 +306,10 @@ class SlotService:
     # -- in the background -------------------------------------------------------------------------------------
 
     def _follow(self, partition: Partition, slot: KeyLog) -> None:
-        """A few records at once; a long log beside whatever else is to be done."""
+        """Apply a few records directly; apply a long log in a background task."""
         number = partition.number
         if slot.is_leader:
-            return  # it has all of its log
+            return  # a leader has applied all of its log
         if number in self._following or partition.is_gone or partition.is_cutting:
             return
         if self._apply_some(partition, slot):
@@ -320,30 +326,30 @@ class SlotService:
             self._following.discard(partition.number)
 
     def _apply_some(self, partition: Partition, slot: KeyLog) -> bool:
-        """A log that cannot be read takes its slot offline here, and nothing else: other nodes have it."""
+        """Apply some records. A log that cannot be read goes offline on this node only; other nodes still serve it."""
         if slot.fault is not None:
             return False
         try:
             return slot.apply_committed(RECORDS_PER_TURN)
         except StorageFault as fault:
             slot.fault = fault
-            log.error("log %d of keys is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
+            log.error("log %d of keys is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - fault names the file
             return False
 
     def resume_applying(self, number: int) -> None:
-        """A slot that was held may apply more now."""
+        """Apply further records of a log that was on hold."""
         self._follow(*self._held[number])
 
     def _pause(self) -> Awaitable[bool]:
         return self._runtime.wakeup().wait(0)
 
     async def write_checkpoints(self) -> int:
-        """Of the slots that are led here and whose logs have outgrown their keys; return how many. Called every now and then."""
+        """Write a checkpoint for each led log that has outgrown its keys; return their count. Called periodically."""
         wanted = [number for number, slot in self.local_logs().items() if slot.is_leader and slot.wants_checkpoint]
         return sum([await self.checkpoint(number) for number in wanted])
 
     async def snapshot(self) -> o.SnapshotDone:
-        """A checkpoint of each slot that is led here."""
+        """Write a checkpoint of each log that is led here."""
         led = {number: slot for number, slot in self.local_logs().items() if slot.is_leader}
         before = sum(slot.log_bytes for slot in led.values())
         for number in led:
@@ -353,8 +359,8 @@ class SlotService:
         return o.SnapshotDone(ends, keys, size, self._runtime.now_ms(), max(before - size, 0))
 
     async def checkpoint(self, number: int) -> bool:
-        """Write the keys of a slot into its log, in slices that followers have each before the next, and let go what is before
-        them; return whether that was done: not if another node leads the slot by then, or too few replicas are there."""
+        """Write the keys of a log into it as a checkpoint, and trim the records before it. Followers confirm each
+        slice before the next. Return whether that succeeded: not if the leader changed or replicas are missing."""
         held = self.held(number)
         if held is None or not held[1].is_leader:
             return False
@@ -365,9 +371,7 @@ class SlotService:
             while is_left and writing.is_under_way:
                 is_left = writing.write_some()
                 if partition.is_sole and partition.advance() >= partition.end_offset:
-                    self._runtime.appended(
-                        self._written
-                    )  # no change waits for a sync that this slice would make longer
+                    self._runtime.appended(self._written)  # no change waits for a sync that this slice would delay
                     await self._pause()
                 else:
                     await partition.wait_durable(partition.end_offset, self._runtime)
@@ -384,9 +388,10 @@ class SlotService:
         return True
 
     async def send_tails(self, send: Send) -> list[Tail]:
-        """Hand what was cut here to whoever leads, each tail in its order; return those that are left for a person to decide.
+        """Send the salvaged tails to the current leaders, each in order; return those that need an operator's
+        decision.
 
-        One whose leader cannot be asked now is tried again by the next call. What is sent twice counts once.
+        A tail whose leader is unreachable is retried by the next call. A change sent twice is applied once.
         """
         left = []
         for tail in await self.tails():
@@ -403,7 +408,7 @@ class SlotService:
         return left
 
     async def tails(self) -> list[Tail]:
-        """What is kept of logs that were cut here."""
+        """Return the tails of logs that were truncated here."""
         return await self._runtime.blocking(lambda: kept_tails(self._tails.disk, self._tails.path))
 
     async def _sent(self, send: Send, number: int, record: SlotRecord) -> Verdict | None:
@@ -417,11 +422,11 @@ class SlotService:
         return held is not None and held.is_leader
 
     async def expire(self) -> int:
-        """Let keys go whose time has come, of the slots that are led here; return how many went."""
+        """Delete expired keys of the slots led here; return their count."""
         count = 0
         for number, slot in self.local_logs().items():
             if slot.is_leader:
-                with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
+                with contextlib.suppress(BrokerError):  # too few replicas: retried later
                     count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
                     self._keep_in_time(self._held[number][0])
                 await self._pause()
@@ -429,7 +434,7 @@ class SlotService:
         return count
 
     def used_bytes(self) -> int:
-        """Count what all slots here take; followers' slots grow without a request to this node."""
+        """Count the bytes that all slots here use; followers' slots grow without requests to this node."""
         self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.local_logs().values())
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes

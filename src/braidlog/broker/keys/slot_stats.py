@@ -1,6 +1,6 @@
-"""Counts and memory of the keys of one node.
+"""Counts and memory of one node's keys.
 
-Invariant: a node of a cluster counts the keys whose slots it leads, so that nodes can be added up.
+Invariant: a node of a cluster counts only the slots that it leads, so that the nodes' counts can be added.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from braidlog.kv.engine.store import Store
 
 
 def memory_of(slots: SlotService, settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
-    """Of all that this node holds, also for others."""
+    """Return the memory of all keys that this node holds, led here or not."""
     return MemoryUsage(
         used_bytes=slots.used_bytes(),
         limit_bytes=settings.memory_bytes_max,
@@ -23,7 +23,8 @@ def memory_of(slots: SlotService, settings: KeyValueSettings, resident_bytes: in
 
 
 def stats_of(stores: Sequence[Store], *, reads: int = 0, hits: int = 0, **more: int) -> Stats:
-    """Of some stores. `reads`: those that no store has counted, `hits` of which found their key."""
+    """Return the counts of some stores. `reads` are those that no store has counted, `hits` those of them that found
+    their key."""
     spaces = [each.keyspace for each in stores]
     keys, lists, hashes = sum(map(len, spaces)), sum(each.lists for each in spaces), sum(each.hashes for each in spaces)
     return Stats(
@@ -44,7 +45,7 @@ def stats_of(stores: Sequence[Store], *, reads: int = 0, hits: int = 0, **more: 
 
 
 def stats_of_slots(slots: SlotService, *, uptime_seconds: int, feed_sequence: int) -> Stats:
-    """Of the slots that are led here."""
+    """Return the counts of the slots led here."""
     led = [each for each in slots.local_logs().values() if each.is_leader]
     return stats_of(
         [each.slot.store for each in led],

@@ -1,1 +1,1 @@
-"""The log of the schema registry: the topic `_schemas`, and the views of it that other parts of a node read."""
+"""The log of the schema registry (topic `_schemas`), and the views of it that other parts of a node read."""

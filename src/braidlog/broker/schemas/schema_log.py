@@ -1,9 +1,10 @@
-"""The log of the schema registry: one partition of a compacted topic, written only by who has read all of it.
+"""The log of the schema registry: one partition of a compacted topic. Only a writer that has read all of it may
+append.
 
-Knows: the topic, who leads it, where it ends. Refuses to know: what its records say (the registry does, in a process beside).
-Invariants: a record is appended at the offset that its writer has read up to, or not at all, so of two nodes that decide on the
-same state one is told to look again; nothing is acknowledged before all replicas in sync have it. A topic that was deleted and
-made again is another one: who read the old one begins anew.
+Does not handle: the content of records (the registry interprets them, in a separate process).
+Invariants: a record is appended at the offset up to which its writer has read, or refused; so of two nodes that
+decide on the same state, one must read again. A record is acknowledged only when all in-sync replicas have it. A
+topic that was deleted and created again is a different topic: its readers start over.
 """
 
 from collections.abc import Awaitable, Callable
@@ -32,25 +33,25 @@ KNOWN_SECONDS_MAX: Final = 5.0
 LOOK_SECONDS: Final = 0.02
 
 Entry = tuple[bytes, bytes | None]
-"""Key and value; no value takes away what the key had."""
+"""Key and value; None as value deletes the key."""
 
 
 class Place(NamedTuple):
-    """How far somebody has read: the topic's id, "" of one that is not there, and the next offset."""
+    """The position of a reader: the topic's id ("" if the topic does not exist), and the next offset."""
 
     topic_id: str = ""
     offset: int = 0
 
 
 class _Asked(msgspec.Struct, frozen=True, array_like=True):
-    """Without entries a page is asked for, else they are to be appended."""
+    """A request between nodes: append `entries`, or without them read a page."""
 
     place: Place
     entries: list[Entry] = []
 
 
 class SchemaReader:
-    """Reads the log on any node: the leader is asked."""
+    """Reads the log on any node, from its leader."""
 
     def __init__(self, hosting: PartitionRegistry, fetch: Fetch, forwarding: Forwarding) -> None:
         self._hosting = hosting
@@ -58,34 +59,34 @@ class SchemaReader:
         self._forwarding = forwarding
 
     async def read(self, place: Place) -> SchemaPage:
-        """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
+        """Return the committed records after a place, about `PAGE_BYTES_MAX` at most."""
         if TOPIC not in self._hosting.topics:
             return SchemaPage("", 0, 0, 0, [])
         return await self.ask(_Asked(place), partial(self.read_here, place), changes=False)
 
     async def ask(self, asked: _Asked, here: Callable[[], Awaitable[SchemaPage]], *, changes: bool) -> SchemaPage:
-        """Return what `here` gives where this node leads the log, else the leader's answer."""
+        """Return the result of `here` if this node leads the log, else the leader's answer."""
         return await self._forwarding.at_owner(CALL, asked, SchemaPage, here, elsewhere=NotLeaderError, changes=changes)
 
     def leading(self) -> tuple[Partition, str]:
-        """Return the partition and its topic's id; NOT_LEADER if another node leads it."""
+        """Return the partition and its topic's id; raise NOT_LEADER if another node leads it."""
         hosted = self._hosting.partition(TOPIC, 0)
         hosted.require_leader()
         return hosted, self._hosting.meta(TOPIC).topic_id
 
     async def read_here(self, place: Place) -> SchemaPage:
-        """Return a page of the log that this node leads."""
+        """Return a page of the log, which this node leads."""
         hosted, topic_id = self.leading()
         is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
         begin = place.offset if is_there else hosted.start_offset
         found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
-        # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
+        # Confluent's records always have keys; a foreign record without one has no meaning here.
         entries = [(bytes(each.key or b""), each.value) for each in found.records]
         return SchemaPage(topic_id, begin, found.next_offset, found.high_watermark, entries)
 
 
 class SchemaLog:
-    """Reads and appends to the log on any node: the leader is asked."""
+    """Reads and appends to the log on any node, at its leader."""
 
     def __init__(
         self,
@@ -105,14 +106,15 @@ class SchemaLog:
         forwarding.answers[CALL] = self.handle_call
 
     async def append(self, place: Place, entries: list[Entry]) -> SchemaPage:
-        """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
+        """Append at exactly this place. VERSION_CONFLICT if the log ends elsewhere: the caller reads on and decides
+        again."""
         if TOPIC not in self._hosting.topics:
             await self._make()
         here = partial(self._append_here, place, entries)
         return await self.reader.ask(_Asked(place, entries), here, changes=True)
 
     async def _make(self) -> None:
-        """The topic is there, and this node knows of it."""
+        """Create the topic, and wait until this node knows it."""
         try:
             await self._topics.create(TOPIC, 1, settings=SETTINGS)
         except BrokerError as error:
@@ -120,10 +122,10 @@ class SchemaLog:
                 raise
         until = self._runtime.monotonic() + KNOWN_SECONDS_MAX
         while TOPIC not in self._hosting.topics and self._runtime.monotonic() < until:
-            await self._runtime.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has made it, just now
+            await self._runtime.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has just created it
 
     async def handle_call(self, body: bytes) -> bytes:
-        """What another node asks of this one."""
+        """Read or append for another node."""
         asked = read_asked(body, _Asked)
         if asked.entries:
             return msgspec.msgpack.encode(await self._append_here(asked.place, asked.entries))
@@ -132,7 +134,7 @@ class SchemaLog:
     async def _append_here(self, place: Place, entries: list[Entry]) -> SchemaPage:
         self.reader.leading()
         await self._append.ready(TOPIC, 0)
-        # From here to the write nothing is waited for: the end stays where it is seen.
+        # No await from here to the write, so that the end offset cannot change.
         hosted, topic_id = self.reader.leading()
         settings = self._hosting.meta(TOPIC).settings
         if settings.delete or not settings.compact:
@@ -140,7 +142,7 @@ class SchemaLog:
                 Reason.INVALID_SETTING,
                 f"topic {TOPIC!r} would forget schemas: set its cleanup.policy to compact",
             )
-        # Who has read nothing because there was nothing has read all of a topic that was made for it.
+        # A reader of the missing topic has read all of a topic that was created since.
         offset = place.offset if place.topic_id in (topic_id, "") else -1
         if hosted.end_offset != offset:
             raise BrokerError(Reason.VERSION_CONFLICT, "somebody else has written schemas: look again")

@@ -1,8 +1,7 @@
-"""What the log of schemas says, as far as one part of a node needs it, read on from where it was read to.
+"""A view of the schema log for one part of a node, read on from its last position.
 
-Knows: how far the log was read. Refuses to know: what is made of its records.
-Invariants: what was committed when `learn` was asked is in what it returns; several who ask at once look once. Nothing is read
-before anybody asks.
+Invariants: the result of `learn` contains everything that was committed before the call; concurrent callers share
+one read. Nothing is read before the first call.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,7 +15,7 @@ from braidlog.registry.subject_ids import SubjectIds
 
 
 class SchemaState(Protocol):
-    """What records become."""
+    """The state that records are applied to."""
 
     def apply(self, entries: Iterable[Entry]) -> None: ...
 
@@ -25,7 +24,7 @@ F = TypeVar("F", bound=SchemaState)
 
 
 class SchemaView(Generic[F]):
-    """One for a node and a purpose; `empty` makes what nothing was read into."""
+    """One view per node and purpose; `empty` creates the state before any record is applied."""
 
     def __init__(self, log: SchemaReader, runtime: Runtime, empty: Callable[[], F]) -> None:
         self._log = log
@@ -35,13 +34,13 @@ class SchemaView(Generic[F]):
         self._place = Place()
         self.fold = empty()
         self.read_at: float | None = None
-        """When the last look began that came to its end."""
+        """Start time of the last completed read."""
 
     async def learn(self) -> F:
         asked_at = self._runtime.monotonic()
         async with self._turns.acquire("schemas"):
             if self.read_at is not None and self.read_at > asked_at:
-                return self.fold  # somebody else's look began after this was asked
+                return self.fold  # another caller's read began after this call
             begun_at = self._runtime.monotonic()
             try:
                 await self._catch_up()
@@ -56,7 +55,7 @@ class SchemaView(Generic[F]):
         while True:
             page = await self._log.read(self._place)
             if page.topic_id != self._place.topic_id or page.begin != self._place.offset:
-                self.fold, self.read_at = self._empty(), None  # until all of it is read
+                self.fold, self.read_at = self._empty(), None  # until all of it has been read
             self.fold.apply(page.entries)
             self._place = Place(page.topic_id, page.next_offset)
             if page.next_offset >= page.end:
@@ -64,11 +63,11 @@ class SchemaView(Generic[F]):
 
 
 FRESH_SECONDS = 30.0
-"""For how long an id that was deleted is taken at most."""
+"""How long a deleted id is still accepted at most."""
 
 
 class SchemaIds(SchemaView[SubjectIds]):
-    """One for a node."""
+    """The ids of each subject's schemas; one instance per node."""
 
     def __init__(self, log: SchemaReader, runtime: Runtime) -> None:
         super().__init__(log, runtime, SubjectIds)

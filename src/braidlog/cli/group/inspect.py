@@ -1,7 +1,7 @@
 """`braid group list`, `describe`: members, committed offsets and lag.
 
-Lag is computed by `model/reporting/node_report.py` for every partition that has a committed offset or that members read. A deleted topic
-has no lag.
+Lag is computed by `model/reporting/node_report.py` for every partition that has a committed offset or that members
+read. A deleted topic has no lag.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,1 +1,1 @@
-"""One driver per dialect behind one port (`contract.py`), and what they share: connections and routing."""
+"""One driver per dialect behind one port (`contract.py`), and the connections and routing that drivers share."""

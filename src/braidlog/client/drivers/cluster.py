@@ -1,6 +1,6 @@
-"""What a server tells of the nodes of a cluster, and of partitions that are to change.
+"""What a server reports about the nodes of a cluster and about partition changes.
 
-Knows: the shape of it. Refuses to know: which protocol it came by, how it is printed.
+Does not handle: protocols, printing.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ Place = tuple[str, int]
 
 
 class ClusterNode(msgspec.Struct, frozen=True):
-    """A node as it registered. `alive`: it is not fenced, so it may lead, unless it is `draining`."""
+    """A registered node. `alive`: it is not fenced, so it may lead unless it is `draining`."""
 
     node: int
     host: str
@@ -21,7 +21,8 @@ class ClusterNode(msgspec.Struct, frozen=True):
 
 
 class ClusterPartition(msgspec.Struct, frozen=True):
-    """Who holds a partition. `leader` is null while there is none; `offline`: replicas on nodes that cannot be reached."""
+    """The replicas of a partition. `leader` is null if there is none; `offline`: replicas on nodes that cannot be
+    reached."""
 
     topic: str
     partition: int
@@ -37,7 +38,7 @@ class ClusterPartition(msgspec.Struct, frozen=True):
 
 
 class LackingTopic(msgspec.Struct, frozen=True):
-    """A topic of which some partitions have fewer replicas than its replication factor."""
+    """A topic with partitions that have fewer replicas than its replication factor."""
 
     topic: str
     replication_factor: int
@@ -50,14 +51,14 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     nodes: tuple[ClusterNode, ...]
     partitions: tuple[ClusterPartition, ...]
     slots: int = 0
-    """Of keys; 0 if one node has all of them, or the server does not tell."""
+    """Key slots; 0 if one node owns all keys, or if the server does not report slots."""
     weak_slots: tuple[ClusterPartition, ...] = ()
-    """Those that lack a leader or an in-sync replica."""
+    """Slots that lack a leader or an in-sync replica."""
     lacking: tuple[LackingTopic, ...] = ()
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):
-    """What became of one partition of several that were to change. `error`: the code's name, empty if it was done."""
+    """The result for one partition of a change of several. `error`: the name of the error code, empty on success."""
 
     topic: str
     partition: int
@@ -66,8 +67,9 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
 
 
 class ClusterEvent(msgspec.Struct, frozen=True):
-    """Something that happened to a cluster. `seq` and `index`: the entry of the metadata log that says it, and which of the
-    entry's. `event` is its kind, `words` the same for people; `node`, `topic`, `partition` are null where it is about none."""
+    """An event in a cluster. `seq` and `index` identify the metadata log entry, and the event within the entry.
+    `event` is its kind, `words` describes it for people; `node`, `topic`, `partition` are null where they do not
+    apply."""
 
     seq: int
     index: int
@@ -80,7 +82,7 @@ class ClusterEvent(msgspec.Struct, frozen=True):
 
 
 class PartitionMove(msgspec.Struct, frozen=True):
-    """A partition on its way to other nodes: all that hold it meanwhile, those that it comes to, those that it leaves."""
+    """A partition that moves to other nodes: all its current replicas, those being added, those being removed."""
 
     topic: str
     partition: int
@@ -90,8 +92,8 @@ class PartitionMove(msgspec.Struct, frozen=True):
 
 
 class LogFolder(msgspec.Struct, frozen=True):
-    """A folder in which a node keeps partitions, and the bytes of each topic in it. Those of its disk are null where the server
-    does not tell."""
+    """A folder in which a node keeps partitions, and the bytes of each topic in it. The sizes of its disk are null if
+    the server does not report them."""
 
     path: str
     total_bytes: int | None

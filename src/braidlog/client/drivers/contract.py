@@ -1,9 +1,9 @@
-"""The port that each dialect's driver implements, and what a driver declares that it can do.
+"""The port that each dialect's driver implements, and the capabilities that a driver declares.
 
-Knows: the questions a client asks of any server. Refuses to know: bytes, sockets, retries; a driver's method is one attempt.
-Invariant: a driver raises `ClientError`s only, and what it cannot do it has declared: `require` refuses before anything is sent.
+Does not handle: bytes, sockets, retries; each driver method makes one attempt.
+A driver raises only `ClientError`s. `require` refuses what the dialect cannot do before anything is sent.
 
-Offsets are the next to read, ranges half-open, whatever the dialect counts.
+An offset is that of the next record to read, and ranges are half-open, even in dialects that count differently.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ from braidlog.model.reporting.node_report import NodeDescription
 
 
 class Acks(StrEnum):
-    """Who must have a record before it is acknowledged."""
+    """Which replicas must have a record before it is acknowledged."""
 
     LEADER = "leader"
     ALL = "all"
@@ -46,14 +46,14 @@ class Headers(StrEnum):
 
 
 class Commits(StrEnum):
-    """Who may commit an offset."""
+    """Which clients may commit an offset."""
 
     MEMBERS = "members of the group only"
     ANYONE = "yes"
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a dialect can say, each by its title. A client refuses the rest by name instead of dropping it."""
+    """What a dialect supports; each field has a title. A client rejects unsupported requests by this title."""
 
     keys: Annotated[bool, "keys"] = False
     null_values: Annotated[bool, "null values"] = False
@@ -61,36 +61,36 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     headers: Annotated[Headers, "headers"] = Headers.NONE
     timestamps: Annotated[bool, "timestamps shown to readers"] = False
     stamps: Annotated[bool, "timestamps chosen by writers"] = False
-    """The writer may say a record's time itself."""
+    """The producer may set a record's timestamp."""
     partitions: Annotated[bool, "topics of several partitions"] = True
     places: Annotated[bool, "choosing the partition in the client"] = True
-    """The client says which partition a record goes to; else the server decides by the key."""
+    """The client chooses the partition of a record; otherwise the server chooses by key."""
     batches: Annotated[bool, "many records in one request"] = True
-    """Many records in one request; else one each, sent together."""
+    """Many records in one request; otherwise one request per record, sent together."""
     idempotence: Annotated[bool, "retries that never store twice"] = False
     acks: Annotated[tuple[Acks, ...], "acks"] = (Acks.LEADER, Acks.ALL)
     waits: Annotated[bool, "fetches that wait for records"] = True
-    """The server holds a fetch until there is something; else the client asks again and again."""
+    """The server holds a fetch until records arrive; otherwise the client polls."""
     commits: Annotated[Commits, "committed offsets"] = Commits.ANYONE
-    tells_uncommitted: Annotated[bool, "telling never committed from committed 0"] = False
-    """"Nothing committed" is not the same answer as "committed 0"."""
+    tells_uncommitted: Annotated[bool, "distinguishing never committed from committed 0"] = False
+    """The server answers "nothing committed" differently from "committed 0"."""
     finds_times: Annotated[bool, "finding an offset by its time"] = False
-    """The server tells an offset by its time."""
+    """The server finds the offset of the first record at or after a time."""
     groups: Annotated[bool, "groups that share out partitions"] = False
     many_topics: Annotated[bool, "group members that read several topics"] = False
     static_members: Annotated[bool, "group members that keep their share over a restart"] = False
     group_admin: Annotated[bool, "listing and describing groups"] = False
     group_offsets: Annotated[bool, "listing a group's commits, deleting groups"] = False
-    """All commits of a group are told at once, whatever topics they are of; and groups can be deleted."""
+    """One request lists all commits of a group, of all topics. Groups can be deleted."""
     deletes: Annotated[bool, "deleting topics"] = False
     settings: Annotated[bool, "reading and changing topic settings, adding partitions"] = False
-    """A topic's settings are told and changed, and partitions are added to it."""
+    """The server describes and changes a topic's settings, and adds partitions to it."""
     trims: Annotated[bool, "deleting the oldest records"] = False
     rules: Annotated[bool, "reading and changing rules"] = False
     users: Annotated[bool, "reading and changing users with passwords"] = False
     quotas: Annotated[bool, "reading and changing quotas"] = False
     transactions: Annotated[bool, "transactions: writing, listing, aborting"] = False
-    cluster: Annotated[bool, "telling of the nodes of a cluster"] = False
+    cluster: Annotated[bool, "describing the nodes of a cluster"] = False
 
 
 TITLES = {
@@ -102,7 +102,7 @@ TITLES = {
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record and where it stands. `timestamp_ms` is None where the dialect does not show it."""
+    """A record with its topic, partition and offset. `timestamp_ms` is None if the dialect does not show it."""
 
     topic: str
     partition: int
@@ -114,7 +114,7 @@ class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placed(msgspec.Struct, frozen=True, gc=False):
-    """Where an acknowledged record is."""
+    """The topic, partition and offset of an acknowledged record."""
 
     topic: str
     partition: int
@@ -122,18 +122,19 @@ class Placed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who writes to a partition, for the server to recognise a retry. `sequence` is the first record's, from 1 on."""
+    """Identifies the producer to a partition, so that the server recognizes a retry. `sequence` is that of the first
+    record; it starts at 1."""
 
     producer: str
     sequence: int
     transaction: TransactionalProducer | None = None
-    """The server's own name of who writes, if it writes in a transaction."""
+    """The server's id and epoch of the producer, if it writes in a transaction."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records of one produce request. Sent again it is the very same, or a server could not recognise it.
+    """Records of one produce request. A retry must carry the same bytes, or the server does not recognize it.
 
-    `partition` is -1 where the server chooses.
+    `partition` is -1 if the server chooses.
     """
 
     topic: str
@@ -144,7 +145,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class BatchLimits(msgspec.Struct, frozen=True):
-    """What fits one request: `weigh` counts the bytes of a record, and of a request their sum."""
+    """The limit of a request: `weigh` counts the bytes of one record, and a request weighs the sum."""
 
     bytes_max: int
     records_max: int
@@ -152,7 +153,7 @@ class BatchLimits(msgspec.Struct, frozen=True):
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """`high_watermark` is None where the dialect's answer does not tell it."""
+    """`high_watermark` is None if the dialect's answer does not contain it."""
 
     records: Sequence[ConsumedRecord]
     next_offset: int
@@ -160,7 +161,7 @@ class Fetched(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Records from `offset` on. Fetches of one slot may hold each other up, those of different slots do not."""
+    """Fetch records from `offset` on. Fetches in one slot may block each other; those in different slots do not."""
 
     topic: str
     partition: int
@@ -176,14 +177,14 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """The offsets that a partition has: `[earliest, latest)`."""
+    """The offsets of a partition: `[earliest, latest)`."""
 
     earliest: int
     latest: int
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """One member's share of one generation. `instance` is its lasting name, if it has one."""
+    """One member's share of one generation. `instance` is its static name, if it has one."""
 
     group: str
     topics: tuple[str, ...]
@@ -194,14 +195,14 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class MemberName(msgspec.Struct, frozen=True):
-    """Who joins: a name that lives as long as the member, and one that the group knows over restarts, if it has one."""
+    """The names of a joining member: one for its lifetime and, for a static member, one that survives restarts."""
 
     name: str
     instance: str | None = None
 
 
 class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`client_id`, `host` and `shares` (partitions by topic) are empty where the server does not tell them."""
+    """`client_id`, `host` and `shares` (partitions by topic) are empty if the server does not report them."""
 
     member: str
     partitions: tuple[int, ...]
@@ -219,11 +220,12 @@ class GroupInfo(msgspec.Struct, frozen=True):
     topics: tuple[str, ...]
     members: tuple[GroupMember, ...]
     kind: str = ""
-    """`classic` or `consumer` (who divides the work: a member or the coordinator); empty where there is one kind only."""
+    """`classic` (a member assigns partitions) or `consumer` (the coordinator assigns them); empty if the server has
+    one kind."""
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting of a topic. `value` is None where the server does not tell it."""
+    """One setting of a topic. `value` is None if the server does not report it."""
 
     name: str
     value: str | None
@@ -233,10 +235,11 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class AccessRule(msgspec.Struct, frozen=True, order=True):
-    """Who may do one thing with what, or (`deny`) may not. `name`: a name, a prefix with `*`, or `*`.
+    """Allows, or with `deny` forbids, a principal one operation on a resource. `name`: a name, a prefix with `*`, or
+    `*`.
 
-    `resource`: topic, group, transactional_id, key or cluster. `operation`: describe, read, write, create, delete, alter, cluster
-    or `*`.
+    `resource`: topic, group, transactional_id, key or cluster. `operation`: describe, read, write, create, delete,
+    alter, cluster or `*`.
     """
 
     principal: str
@@ -247,7 +250,8 @@ class AccessRule(msgspec.Struct, frozen=True, order=True):
 
 
 class Driver(TransactionPort):
-    """One dialect. Every method is one attempt: it does what it says, or raises a `ClientError` that says how far it came."""
+    """One dialect. Every method makes one attempt and raises a `ClientError` that says whether the request was
+    sent."""
 
     name: ClassVar[str]
     capabilities: Capabilities
@@ -256,10 +260,10 @@ class Driver(TransactionPort):
 
     @abstractmethod
     async def create_topic(self, topic: str, partitions: int) -> None:
-        """`RefusedError(TOPIC_EXISTS)` if it is there."""
+        """Create a topic; `RefusedError(TOPIC_EXISTS)` if it exists."""
 
     async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:  # noqa: ARG002 - a port's signature
-        """As `create_topic`, with settings that are not the server's defaults."""
+        """Create a topic with settings that differ from the server's defaults."""
         raise self.missing("settings")
 
     async def delete_topic(self, topic: str) -> None:  # noqa: ARG002 - a port's signature
@@ -269,15 +273,15 @@ class Driver(TransactionPort):
         raise self.missing("settings")
 
     async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:  # noqa: ARG002 - a port's signature
-        """All of them or none; None is back to the default."""
+        """Change all of these settings or none; None resets a setting to its default."""
         raise self.missing("settings")
 
     async def add_partitions(self, topic: str, partitions: int) -> None:  # noqa: ARG002 - a port's signature
-        """So that there are `partitions` then; there are never fewer than before."""
+        """Increase the partition count to `partitions`; it cannot be reduced."""
         raise self.missing("settings")
 
     async def trim(self, topic: str, partition: int, offset: int) -> int:  # noqa: ARG002 - a port's signature
-        """Delete the records before `offset`; what is the earliest then."""
+        """Delete the records before `offset`; return the new earliest offset."""
         raise self.missing("trims")
 
     @abstractmethod
@@ -285,10 +289,10 @@ class Driver(TransactionPort):
 
     @abstractmethod
     async def partitions(self, topic: str) -> int:
-        """How many partitions the topic has; `RefusedError(TOPIC_NOT_FOUND)` if it is not there."""
+        """Return the topic's partition count; `RefusedError(TOPIC_NOT_FOUND)` if the topic does not exist."""
 
     async def partition_count(self, topic: str) -> int:
-        """As `partitions`, and the refusal says how to make the topic."""
+        """Return `partitions(topic)`; the error for a missing topic names the command that creates it."""
         try:
             return await self.partitions(topic)
         except RefusedError as error:
@@ -301,12 +305,12 @@ class Driver(TransactionPort):
     async def span(self, topic: str, partition: int) -> Span: ...
 
     async def spans(self, topics: Sequence[str]) -> dict[str, tuple[Span, ...]]:
-        """Offsets of all partitions of each topic."""
+        """Return the offsets of all partitions of each topic."""
         counts = {topic: await self.partition_count(topic) for topic in topics}
         return {topic: tuple([await self.span(topic, n) for n in range(count)]) for topic, count in counts.items()}
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:  # noqa: ARG002 - a port's signature
-        """Of the first record at or after a time; None if there is none."""
+        """Return the offset of the first record at or after a time, or None."""
         raise self.missing("finds_times")
 
     # -- records ---------------------------------------------------------------------------------------------
@@ -316,10 +320,10 @@ class Driver(TransactionPort):
 
     @abstractmethod
     def weigh(self, record: NewRecord) -> int:
-        """Bytes that a record adds to a request, at most."""
+        """Return the maximum number of bytes that a record adds to a request."""
 
     def check(self, topic: str, record: NewRecord) -> int:
-        """What the record weighs; `RecordError` if the dialect cannot carry it."""
+        """Return the record's weight; `RecordError` if the dialect cannot carry it."""
         able = self.capabilities
         lacking = (
             ("keys", record.key is not None),
@@ -327,8 +331,8 @@ class Driver(TransactionPort):
             ("empty_values", record.value == b""),
             ("stamps", record.timestamp_ms is not None),
         )
-        for field, wanted in lacking:
-            if wanted and not getattr(able, field):
+        for field, is_used in lacking:
+            if is_used and not getattr(able, field):
                 raise RecordError(str(self.missing(field)))
         if record.headers and able.headers not in (Headers.EVENT, Headers.ANY):
             raise RecordError(
@@ -341,16 +345,16 @@ class Driver(TransactionPort):
 
     @abstractmethod
     async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
-        """One result for each record, in order. A dialect whose batches are all or nothing raises instead."""
+        """Return one result per record, in order. A dialect with all-or-nothing batches raises instead."""
 
     @abstractmethod
-    async def fetch(self, wanted: FetchRequest) -> Fetched: ...
+    async def fetch(self, request: FetchRequest) -> Fetched: ...
 
     # -- offsets ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
-        """As a member it is fenced: `RefusedError(REJOIN)` when its generation is over."""
+        """Commit offsets. With `member`, `RefusedError(REJOIN)` if its generation is over."""
 
     @abstractmethod
     async def committed(self, group: str, topic: str, partition: int) -> int | None: ...
@@ -358,7 +362,7 @@ class Driver(TransactionPort):
     # -- groups ----------------------------------------------------------------------------------------------
 
     async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:  # noqa: ARG002 - a port's signature
-        """Topics may be none for now; one where the dialect cannot name several."""
+        """Join a group. `topics` may be empty; it has one entry in dialects that support only one."""
         raise self.missing("groups")
 
     async def heartbeat(self, membership: Membership) -> None:  # noqa: ARG002 - a port's signature
@@ -374,14 +378,14 @@ class Driver(TransactionPort):
         raise self.missing("group_admin")
 
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:  # noqa: ARG002 - a port's signature
-        """All that a group has committed, by topic and partition."""
+        """Return all commits of a group, by topic and partition."""
         raise self.missing("group_offsets")
 
     async def delete_offsets(self, group: str, places: Sequence[Place]) -> None:  # noqa: ARG002 - a port's signature
         raise self.missing("group_offsets")
 
     async def delete_group(self, group: str) -> None:  # noqa: ARG002 - a port's signature
-        """With its commits; refused while it has members."""
+        """Delete the group and its commits; refused while it has members."""
         raise self.missing("group_offsets")
 
     # -- rules -----------------------------------------------------------------------------------------------
@@ -393,13 +397,13 @@ class Driver(TransactionPort):
         raise self.missing("rules")
 
     async def delete_rule(self, rule: AccessRule) -> int:  # noqa: ARG002 - a port's signature
-        """How many there were: rules of the server's own settings are not among them."""
+        """Return the number of deleted rules. Rules from the server's settings are not deleted."""
         raise self.missing("rules")
 
     # -- users -----------------------------------------------------------------------------------------------
 
     async def list_users(self, user: str | None = None) -> list[UserCredential]:  # noqa: ARG002 - a port's signature
-        """Of one user, which may have none; of all if None."""
+        """Return the credentials of one user (possibly none), or of all users if None."""
         raise self.missing("users")
 
     async def set_password(self, user: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:  # noqa: ARG002
@@ -414,11 +418,11 @@ class Driver(TransactionPort):
         raise self.missing("quotas")
 
     async def set_quota(self, quota: Quota) -> None:  # noqa: ARG002 - a port's signature
-        """Rates that are None stay as they are."""
+        """Set rates; a rate of None keeps its value."""
         raise self.missing("quotas")
 
     async def remove_quota(self, quota: Quota) -> None:  # noqa: ARG002 - a port's signature
-        """Every rate of whose it is."""
+        """Remove every rate of this entity."""
         raise self.missing("quotas")
 
     # -- nodes -----------------------------------------------------------------------------------------------
@@ -427,30 +431,31 @@ class Driver(TransactionPort):
         raise self.missing("cluster")
 
     async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:  # noqa: ARG002
-        """None: all partitions, of which those are told that something has become of."""
+        """Elect the preferred leaders. None: of all partitions; the result then lists only partitions with a
+        result."""
         raise self.missing("cluster")
 
     async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:  # noqa: ARG002
-        """None in place of nodes gives a move up."""
+        """Reassign partitions; None in place of nodes cancels a move."""
         raise self.missing("cluster")
 
     async def list_moves(self) -> list[PartitionMove]:
         raise self.missing("cluster")
 
     async def remove_node(self, node: int) -> None:  # noqa: ARG002 - a port's signature
-        """For good; refused while it lives or holds replicas."""
+        """Remove a node for good; refused while it is alive or holds replicas."""
         raise self.missing("cluster")
 
     async def cluster_events(self, after: tuple[int, int], since_ms: int) -> list[ClusterEvent]:  # noqa: ARG002
-        """Those that follow the event with this `seq` and `index`, oldest first; not all of them at once."""
+        """Return events after the one with this `seq` and `index`, oldest first. One call may return only a part."""
         raise self.missing("cluster")
 
     async def drain_node(self, node: int, *, is_draining: bool) -> None:  # noqa: ARG002 - a port's signature
-        """A node is to lead nothing any more, or may lead again."""
+        """Make a node give up leadership and not lead again, or allow it to lead again."""
         raise self.missing("cluster")
 
     async def create_snapshot(self) -> str:
-        """Of the node that is asked: where the files are that a back-up copies."""
+        """Create a snapshot on the contacted node; return the folder that lists the files to back up."""
         raise self.missing("cluster")
 
     async def drop_snapshot(self) -> None:
@@ -460,17 +465,18 @@ class Driver(TransactionPort):
         raise self.missing("cluster")
 
     async def describe_node(self, node: int, *, in_full: bool) -> NodeDescription:  # noqa: ARG002 - a port's signature
-        """What a node says of itself; `UnsupportedError` if it is no braidlog, or of another version."""
+        """Return a node's description of itself; `UnsupportedError` if it is not braidlog or has another version."""
         raise self.missing("cluster")
 
     # -- life ------------------------------------------------------------------------------------------------
 
     @abstractmethod
     async def connect(self) -> None:
-        """See that somebody is there."""
+        """Check that a server answers."""
 
     async def asked_for(self) -> list[str]:
-        """How the server wants to be told who asks, where it ends the conversation of somebody who has not said. Else nothing."""
+        """Return the authentication methods that the server requires if it closes unauthenticated connections;
+        otherwise none."""
         return []
 
     @abstractmethod
@@ -483,7 +489,7 @@ class Driver(TransactionPort):
             raise self.missing(field)
 
     def missing(self, field: str) -> UnsupportedError:
-        from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it knows all drivers, and is asked in need only
+        from braidlog.client.schemes import dialects_with  # noqa: PLC0415 - it imports all drivers, and is needed only for this error
 
         able = ", ".join(dialects_with(field)) or "no dialect of this version"
         return UnsupportedError(f"{self.name} does not support {TITLES[field]}; supported by: {able}")

@@ -1,7 +1,7 @@
-"""The cursus driver: binary batches with keys, producers that are recognised, groups.
+"""The cursus driver: binary batches with keys, idempotent producers, groups.
 
-Knows: cursus's messages, its error codes and where they send a client: `LEADER_IS`, `host= port=`, join again. Refuses to know:
-sockets, retries, when a producer needs another name.
+It maps cursus's error codes, and follows the redirects in `LEADER_IS` and `host= port=`. Does not handle: sockets,
+retries, choosing new producer names.
 """
 
 import ssl
@@ -88,7 +88,7 @@ _ABSENT = (E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND)
 _ABOUT_ARGUMENTS = ("missing_", "invalid_")
 _ACKS = {Acks.LEADER: r.Acks.LEADER.value, Acks.ALL: r.Acks.ALL.value}
 _EPOCH = 0
-"""Producers never take over from one another here: each has a name of its own, so there is one epoch."""
+"""Each producer has its own name and never takes over from another, so the epoch is constant."""
 
 _EVENT_HEADERS = {
     "eventType": ("event_type", 0),
@@ -96,9 +96,9 @@ _EVENT_HEADERS = {
     "aggregateVersion": ("aggregate_version", 63),
     "metadata": ("metadata", 0),
 }
-"""Header → the field of a record that carries it, and the bits of a number; 0 is a text."""
+"""Header → the record field that carries it, and the bits of a number; 0 means text."""
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""Far below a frame: an idempotent batch is one batch of the log, which has a limit of its own (16 MiB unless set)."""
+"""Far below a frame: an idempotent batch becomes one batch of the log, which has its own limit (16 MiB by default)."""
 _RECORD_OVERHEAD_BYTES = RECORD_BYTES_MIN + 64  # with the producer's name
 _READ_RECORDS_MAX = 10_000
 _RECORD_BYTES_GUESS = 256
@@ -121,7 +121,7 @@ class CursusDriver(RoutedDriver):
         compression = options.pop("compression", "none")
         if options:
             raise ValueError(f"cursus:// takes the option compression, not {', '.join(options)}")
-        ClientConnection(compression=compression)  # a wrong name is told here, not at the first connection
+        ClientConnection(compression=compression)  # raises for an unknown codec now, not at the first connection
         greet = None if target.principal is None else self._authenticate
         super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection(compression=compression)), greet)
         self._coordinators: dict[str, Address] = {}
@@ -134,7 +134,7 @@ class CursusDriver(RoutedDriver):
             error = self._refused(answer)
             raise SignInError(self.name, error.code, error.words)
 
-    # -- who leads, who coordinates --------------------------------------------------------------------------
+    # -- leaders and coordinators ----------------------------------------------------------------------------
 
     async def _ask_leader(self, topic: str, partition: int, message: Any, channel: str, waits_ms: int = 0) -> Any:  # noqa: ANN401
         place = topic, partition
@@ -144,13 +144,13 @@ class CursusDriver(RoutedDriver):
         failure = _failure(answer)
         if failure is not None and failure.code == E.NOT_LEADER:
             self._leaders.pop(place, None)
-            told = read_address(failure.get("LEADER_IS") or "")
-            if told is not None:
-                self._leaders[place] = told
+            leader = read_address(failure.get("LEADER_IS") or "")
+            if leader is not None:
+                self._leaders[place] = leader
             else:
                 self._look_again.add(place)
         if failure is not None and failure.code in _ABSENT and place in self._leaders:
-            # Another node has said that this one leads it: it has not heard of the topic yet, or the topic is gone by now.
+            # Another node named this node as leader: it does not know the topic yet, or the topic was deleted.
             del self._leaders[place]
             self._look_again.add(place)
             text = f"{topic}/{partition}: its leader does not know the topic, or not yet"
@@ -159,18 +159,18 @@ class CursusDriver(RoutedDriver):
 
     async def _find_leader(self, topic: str, partition: int) -> None:
         answer: a.TopicMetadata = self.checked(await self.ask(r.GetMetadata(topic)))
-        told = read_address(answer.leaders[partition]) if partition < len(answer.leaders) else None
-        if told is not None:
-            self._leaders[topic, partition] = told
+        leader = read_address(answer.leaders[partition]) if partition < len(answer.leaders) else None
+        if leader is not None:
+            self._leaders[topic, partition] = leader
         self._look_again.discard((topic, partition))
 
     async def _ask_coordinator(self, group: str, message: Any) -> Any:  # noqa: ANN401 - any answer
         answer = await self.ask(message, self._coordinators.get(group))
         failure = _failure(answer)
         if failure is not None and failure.code == E.NOT_COORDINATOR:
-            told = read_address(f"{failure.get('host')}:{failure.get('port')}")
-            if told is not None:
-                self._coordinators[group] = told
+            coordinator = read_address(f"{failure.get('host')}:{failure.get('port')}")
+            if coordinator is not None:
+                self._coordinators[group] = coordinator
         return self.checked(answer)
 
     def unreachable(self, address: Address) -> None:
@@ -189,13 +189,13 @@ class CursusDriver(RoutedDriver):
         if reason is None:
             reason = Refusal.INVALID if failure.code.startswith(_ABOUT_ARGUMENTS) else Refusal.FAILED
         _, _, fields = failure_line(failure).partition(" ")
-        told = failure.get("reason") or (f"{reason.value.text}: {fields}" if fields else "")
-        return RefusedError(reason, self.name, failure.code, told)
+        words = failure.get("reason") or (f"{reason.value.text}: {fields}" if fields else "")
+        return RefusedError(reason, self.name, failure.code, words)
 
     # -- topics ----------------------------------------------------------------------------------------------
 
     async def create_topic(self, topic: str, partitions: int) -> None:
-        # To this dialect CREATE of a topic that is there is OK, and may even grow it.
+        # In this dialect CREATE of an existing topic succeeds, and may even add partitions.
         if topic in await self.list_topics():
             raise RefusedError(Refusal.TOPIC_EXISTS, self.name, "", f"topic {topic!r} exists already")
         await self.ask_checked(r.Create(topic, partitions))
@@ -208,16 +208,16 @@ class CursusDriver(RoutedDriver):
 
     async def partitions(self, topic: str) -> int:
         answer: a.TopicMetadata = await self.ask_checked(r.GetMetadata(topic))
-        if len({*answer.leaders}) > 1:  # several nodes: any would forward, its leader need not
+        if len({*answer.leaders}) > 1:  # several nodes: ask each leader directly, not through another node
             leaders = {(topic, number): read_address(leader) for number, leader in enumerate(answer.leaders)}
             self._leaders |= {place: leader for place, leader in leaders.items() if leader is not None}
         return answer.partitions
 
     async def span(self, topic: str, partition: int) -> Span:
         answer: a.OffsetList = await self._ask_leader(topic, partition, r.ListOffsets(topic, partition), CONTROL)
-        for found in answer.offsets:
-            if found.partition == partition:
-                return Span(found.earliest, found.latest)
+        for offsets in answer.offsets:
+            if offsets.partition == partition:
+                return Span(offsets.earliest, offsets.latest)
         raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "", f"topic {topic!r} has no partition {partition}")
 
     # -- records ---------------------------------------------------------------------------------------------
@@ -239,22 +239,22 @@ class CursusDriver(RoutedDriver):
         message = _wire_batch(batch)
         answer = await self._ask_leader(batch.topic, batch.partition, message, PRODUCE)
         if not isinstance(answer, a.Ack) or answer.status != "OK":
-            raise NoAnswerError(f"cursus acknowledged with {answer!r}, which does not say what became of the batch")
+            raise NoAnswerError(f"cursus acknowledged with {answer!r}, which does not give the result of the batch")
         place = batch.topic, batch.partition
         if place in self._leaders and (leader := read_address(answer.leader)) is not None:
-            self._leaders[place] = leader  # the node that was asked may have forwarded
+            self._leaders[place] = leader  # the contacted node may have forwarded the batch
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
-        records_max = min(max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
-        message = r.Consume(*wanted.place, wanted.offset, records_max=records_max, wait_ms=wanted.wait_ms)
-        if (who := wanted.member) is not None:
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        records_max = min(max(request.bytes_max // _RECORD_BYTES_GUESS, 1), _READ_RECORDS_MAX)
+        message = r.Consume(*request.place, request.offset, records_max=records_max, wait_ms=request.wait_ms)
+        if (who := request.member) is not None:
             message = replace(message, member=who.member, group=who.group, generation=who.generation)
-        channel = fetch_channel(wanted.slot)
-        answer: WireBatch = await self._ask_leader(*wanted.place, message, channel, wanted.wait_ms)
-        records = [_consumed(*wanted.place, record) for record in answer.records]
-        return Fetched(records, records[-1].offset + 1 if records else wanted.offset)
+        channel = fetch_channel(request.slot)
+        answer: WireBatch = await self._ask_leader(*request.place, message, channel, request.wait_ms)
+        records = [_consumed(*request.place, record) for record in answer.records]
+        return Fetched(records, records[-1].offset + 1 if records else request.offset)
 
     # -- offsets and groups ----------------------------------------------------------------------------------
 
@@ -290,13 +290,13 @@ class CursusDriver(RoutedDriver):
 
     async def describe_group(self, group: str) -> GroupInfo:
         answer: a.GroupDescription = await self._ask_coordinator(group, r.GroupStatus(group))
-        members = tuple(GroupMember(each.member_id, each.assignments) for each in answer.members)
+        members = tuple(GroupMember(member.member_id, member.assignments) for member in answer.members)
         topics = tuple(name for name in answer.topic_name.split(",") if name)
         return GroupInfo(group, answer.state, answer.generation, topics, members)
 
 
 def _failure(answer: Any) -> Failure | None:  # noqa: ANN401 - any answer
-    """The failure in an answer. A fenced producer learns of it from an acknowledgement."""
+    """Return the failure in an answer. An acknowledgement reports that a producer was fenced."""
     if isinstance(answer, a.Ack) and answer.status == "ERROR" and answer.error:
         return parse_failure_line(answer.error)
     return answer if isinstance(answer, Failure) else None
@@ -328,25 +328,25 @@ def _wire_batch(batch: Batch) -> WireBatch:
 
 
 def _fields(headers: tuple[Header, ...]) -> dict[str, Any]:
-    """A record's event fields; `RecordError` for a header that is none of them."""
+    """Return a record's event fields; `RecordError` for any other header."""
     fields: dict[str, Any] = {}
     for name, value in headers:
         if name not in _EVENT_HEADERS or not value:
-            raise RecordError(f"cursus carries the headers {Headers.EVENT.value}, with a value; not {name!r}")
+            raise RecordError(f"cursus supports only the headers {Headers.EVENT.value}, with a value; not {name!r}")
         field, bits = _EVENT_HEADERS[name]
         try:
-            found = int(value) if bits else value.decode()
+            parsed = int(value) if bits else value.decode()
         except ValueError as error:
             raise RecordError(f"cursus cannot carry the header {name!r}: {error}") from error
-        if isinstance(found, int) and not 0 < found < 2**bits:
-            raise RecordError(f"the header {name!r} is a number from 1 to {2**bits - 1} in cursus, not {found}")
-        fields[field] = found
+        if isinstance(parsed, int) and not 0 < parsed < 2**bits:
+            raise RecordError(f"the header {name!r} must be a number from 1 to {2**bits - 1} in cursus, not {parsed}")
+        fields[field] = parsed
     return fields
 
 
 def _consumed(topic: str, partition: int, record: BatchRecord) -> ConsumedRecord:
     headers: tuple[Header, ...] = ()
     if record.event_type or record.schema_version or record.aggregate_version or record.metadata:
-        told = ((name, getattr(record, field)) for name, (field, _) in _EVENT_HEADERS.items())
-        headers = tuple((name, str(value).encode()) for name, value in told if value)
+        fields = ((name, getattr(record, field)) for name, (field, _) in _EVENT_HEADERS.items())
+        headers = tuple((name, str(value).encode()) for name, value in fields if value)
     return ConsumedRecord(topic, partition, record.offset, record.key or None, record.payload, headers)

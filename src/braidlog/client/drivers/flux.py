@@ -1,10 +1,10 @@
-"""The flux driver: one line for each record, many lines on their way at once.
+"""The flux driver: one line per record, many lines in flight.
 
-Knows: flux's commands, that answers come in any order, that the server chooses the partition. Refuses to know: sockets, retries.
+Answers come in any order, and the server chooses the partition. Does not handle: sockets, retries.
 
-Flux has no command that tells a topic's partitions or where a log begins. Both are found by asking: a CONSUME far beyond the end
-answers the high watermark of a partition that is there, and an error for one that is not; the first offset is the lowest that
-can be read.
+Flux has no command for a topic's partition count or for the start of a log, so the driver probes. A CONSUME far
+beyond the end returns the high watermark if the partition exists, and an error otherwise. The log starts at the
+lowest offset that can be read.
 """
 
 import ssl
@@ -58,7 +58,7 @@ _B64 = m.Encoding.BASE64
 
 
 class FluxWire(ConnectionWire):
-    """Answers are found by their ids."""
+    """Matches answers to requests by id."""
 
     def __init__(self, *, is_introduced: bool = False) -> None:
         super().__init__(ClientConnection())
@@ -72,11 +72,12 @@ class FluxWire(ConnectionWire):
 
     def answer(self, event: m.Response) -> tuple[Hashable, Any]:
         if event.correlation_id == _NOT_AN_ANSWER and self._greeting:
-            # Who is not let in is told so without an id; nothing but the greeting is asked before.
+            # Authentication failures carry no id; only the greeting is sent before them.
             return self._greeting, event.answer
         self._greeting = ""
         if event.correlation_id == _NOT_AN_ANSWER:
-            # A line of ours could not be read, and nobody knows which: who waits for its answer would wait in vain.
+            # The server could not parse one of our lines and does not say which: its request would wait until its
+            # deadline.
             raise ProtocolError(f"the server could not read a request: {event.answer}")
         return event.correlation_id, event.answer
 
@@ -113,7 +114,7 @@ class FluxDriver(RoutedDriver):
         return RefusedError(REASONS.get(answer.code, Refusal.FAILED), self.name, answer.code, answer.message)
 
     def _resume_at(self, leader: Address | None) -> None:
-        """Where a refusal says that the leader is; one that does not, as the document has it: at the URL's next node."""
+        """Follow the leader that a refusal names; if it names none, continue with the URL's next node."""
         if leader is None:
             self.unreachable(self.home)
         else:
@@ -125,7 +126,7 @@ class FluxDriver(RoutedDriver):
         try:
             await self.ask_checked(m.CreateTopic(self._id(), topic, partitions, 1))
         except RefusedError as error:
-            # One code for all that is wrong with a request: whether it is there already, the list tells.
+            # One code covers all invalid requests: list the topics to find out whether this one exists.
             if error.reason is Refusal.INVALID and topic in await self.list_topics():
                 raise RefusedError(Refusal.TOPIC_EXISTS, self.name, error.code, error.words) from error
             raise
@@ -135,21 +136,21 @@ class FluxDriver(RoutedDriver):
 
     async def partitions(self, topic: str) -> int:
         await self._require_topic(topic)
-        found = 0
+        count = 0
         while True:
-            probes = [self._probe(topic, found + at) for at in range(_PROBED_AT_ONCE)]
+            probes = [self._probe(topic, count + at) for at in range(_PROBED_AT_ONCE)]
             answers = await self.ask_all(probes)
             for answer in answers:
                 if isinstance(answer, ClientError):
                     raise answer
                 if isinstance(answer, m.Failed):
-                    if answer.code != E.BAD_REQUEST or not found:
+                    if answer.code != E.BAD_REQUEST or not count:
                         raise self._refused(answer)
-                    return found
-                found += 1
+                    return count
+                count += 1
 
     async def _require_topic(self, topic: str) -> None:
-        """CONSUME would create it."""
+        """Check that the topic exists, because CONSUME would create it."""
         if topic not in await self.list_topics():
             raise RefusedError(Refusal.TOPIC_NOT_FOUND, self.name, "", f"no topic {topic!r}")
 
@@ -211,16 +212,17 @@ class FluxDriver(RoutedDriver):
             return self._refused(answer)
         return Placed(topic, answer.partition, answer.offset)
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
-        """Whatever the slot: a slow answer holds back nobody. CONSUME names no member."""
-        topic, partition, offset = *wanted.place, wanted.offset
-        wait_ms = min(wanted.wait_ms, WAIT_MS_MAX)
-        records_max = max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """Fetch without regard to `slot`: a slow answer does not block others. CONSUME names no member."""
+        topic, partition, offset = *request.place, request.offset
+        wait_ms = min(request.wait_ms, WAIT_MS_MAX)
+        records_max = max(request.bytes_max // _RECORD_BYTES_GUESS, 1)
         message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
         try:
             answer: m.Consumed = await self.ask_checked(message, None, fetch_channel(0), wait_ms)
         except RefusedError as error:
-            # One code for all that is wrong with a request: whether the offset is gone, the log's first one tells.
+            # One code covers all invalid requests: read the log's first offset to find out whether this one was
+            # deleted.
             if error.reason is Refusal.INVALID and offset < (await self._span(topic, partition)).earliest:
                 raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, self.name, error.code, error.words) from error
             raise
@@ -231,7 +233,7 @@ class FluxDriver(RoutedDriver):
     # -- offsets and groups ----------------------------------------------------------------------------------
 
     async def commit(self, group: str, topic: str, offsets: dict[int, int], member: Membership | None) -> None:
-        assert member is not None, "the consumer asks `commits` before it commits"
+        assert member is not None, "the consumer checks the capability `commits` before it commits"
         answers = await self.ask_all(
             [
                 m.Commit(self._id(), group, topic, member.member, member.generation, partition, offset)

@@ -1,8 +1,8 @@
-"""Connections: requests go out as fast as they are asked, answers find who asked.
+"""Connections: pipelines requests, and matches answers to callers.
 
-Knows: sockets, TLS, deadlines, which bytes were handed over. Refuses to know: what a request means, whether to ask again.
-Invariant: every request ends: with its answer, with `ConnectError` if not one byte of it left, or with `NoAnswerError`. After a
-deadline the connection is given up, because in an ordered dialect everybody behind it waits too.
+Does not handle: the meaning of requests, retries. Every request ends with its answer, with `ConnectError` if no byte
+of it was sent, or with `NoAnswerError`. A missed deadline closes the connection, because in an ordered dialect every
+later request waits too.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from braidlog.model.address import show_address
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 _SMALL_BYTES = 32 * 1024
-"""Read before it is known how large an answer is: what is read here of a large one is copied twice more."""
+"""Read size before an answer's length is known: bytes of a large answer in this read are copied twice more."""
 _LARGE_BYTES = 64 * 1024
-"""A piece of a request that is not copied next to its neighbours."""
+"""Pieces of a request that are at least this long are not copied."""
 
 
 class ConnectionWire:
-    """A dialect's client connection as a wire; answers come in the order of the requests, unless `answer` finds their ids."""
+    """A dialect's client connection as a wire; answers come in request order, unless `answer` returns their ids."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any dialect's ClientConnection
         self._connection = connection
 
     def ask(self, message: Any) -> tuple[bytes | Sequence[bytes], Hashable]:  # noqa: ANN401 - any request of the dialect
-        """The bytes, or pieces of them, and the id its answer will have; None: answers come in order."""
+        """Return the bytes, or pieces of them, and the id of the answer; None: answers come in order."""
         return self._connection.request(message), None
 
     def receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
     def next_answer(self) -> tuple[Hashable, Any] | NeedData:
-        """`ProtocolError` if the peer does not speak the dialect."""
+        """Return the next answer; `ProtocolError` if the peer does not speak the dialect."""
         event = self._connection.next_event()
         if isinstance(event, Refused):
             raise event.error
@@ -51,15 +51,15 @@ class ConnectionWire:
 
 
 class BufferedWire(ConnectionWire):
-    """A wire whose large answers are read where they will stay."""
+    """A wire that reads large answers directly into their final buffer."""
 
     def buffer(self) -> memoryview | None:
-        """Where the next bytes go; None: anywhere, and then to `receive`."""
-        found: memoryview | None = self._connection.receive_buffer()
-        return found
+        """Return the buffer for the next bytes; None: use any buffer, then call `receive`."""
+        buffer: memoryview | None = self._connection.receive_buffer()
+        return buffer
 
     def filled(self, size: int) -> None:
-        """So many bytes were put into the buffer."""
+        """Report the number of bytes read into the buffer."""
         self._connection.filled(size)
 
 
@@ -89,7 +89,7 @@ class Link(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._end is None and self._transport is not None
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     async def ask(self, message: Any, timeout: float) -> Any:  # noqa: ANN401, ASYNC109 - the dialect's; deadlines end the link
         (answer,) = await self.ask_all((message,), timeout)
@@ -98,20 +98,20 @@ class Link(asyncio.Protocol):
         return answer
 
     async def ask_all(self, messages: Sequence[Any], timeout: float) -> list[Any]:  # noqa: ASYNC109 - as above
-        """Send them, one after the other; an answer, or what became of it, for each."""
+        """Send the messages in order; return an answer or an error for each."""
         futures = await self.post(messages, timeout)
         try:
             _, late = await asyncio.wait(futures, timeout=timeout)
         except asyncio.CancelledError:
             for future in futures:
-                future.cancel()  # the answer, when it comes, is for nobody
+                future.cancel()  # the caller no longer waits for this answer
             raise
         if late:
             self._abort_late(timeout)
         return [future.exception() or future.result() for future in futures]
 
     async def post(self, messages: Sequence[Any], timeout: float) -> list[asyncio.Future[Any]]:  # noqa: ASYNC109 - as above
-        """Send them, one after the other. Each answer is waited for with `answer_to`; whoever does not cancels its future."""
+        """Send the messages in order. Await each answer with `answer_to`, or cancel its future."""
         if not self._writable.is_set() and not await wait_at_most(self._writable, timeout):
             self.abort(f"{show_address(self.address)} has accepted no data for {timeout:g} s")
         if not self.is_open:
@@ -119,7 +119,7 @@ class Link(asyncio.Protocol):
         return self._send(messages)
 
     async def answer_to(self, future: asyncio.Future[Any], timeout: float) -> Any:  # noqa: ANN401, ASYNC109 - as above
-        """What came of a message that was posted: its answer, or an error."""
+        """Return the answer to a posted message, or raise."""
         if not future.done():
             try:
                 await asyncio.wait((future,), timeout=timeout)
@@ -142,7 +142,7 @@ class Link(asyncio.Protocol):
                 asked.append(self._wire.ask(message))  # noqa: PERF401 - what was asked before one that cannot be said counts
         except ValueError as error:
             if asked:
-                self.abort(f"a request could not be written: {error}")  # those before it are awaited by nobody now
+                self.abort(f"a request could not be written: {error}")  # the caller never gets the futures before it
             raise RecordError(str(error)) from error
         futures = []
         for _, token in asked:
@@ -156,7 +156,7 @@ class Link(asyncio.Protocol):
         return futures
 
     def _write(self, requests: Sequence[bytes | Sequence[bytes]]) -> None:
-        """Large pieces leave from where they are; what is between them leaves together."""
+        """Write large pieces without copying; join the small pieces between them."""
         assert self._transport is not None
         together: list[bytes] = []
         for data in requests:
@@ -167,19 +167,19 @@ class Link(asyncio.Protocol):
                 if together:
                     self._transport.write(b"".join(together))
                     together = []
-                self._transport.write(memoryview(piece))  # (of which asyncio keeps a part without copying it first)
+                self._transport.write(memoryview(piece))  # (asyncio keeps a slice of a memoryview without copying)
         if together:
             self._transport.write(b"".join(together))
 
     def introduce(self, line: bytes) -> None:
-        """Send what comes before the first request, and is not answered."""
+        """Send the line that precedes the first request; it has no answer."""
         assert self._transport is not None
         self._transport.write(line)
 
     # -- the transport's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass of asyncio's
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -198,8 +198,8 @@ class Link(asyncio.Protocol):
 
     def _answer(self) -> None:
         try:
-            while self._end is None and (found := self._wire.next_answer()) is not NEED_DATA:
-                self._settle(*found)
+            while self._end is None and (answer := self._wire.next_answer()) is not NEED_DATA:
+                self._settle(*answer)
         except ProtocolError as error:
             self.abort(f"{show_address(self.address)} does not speak the dialect: {error}{self._doubt()}")
 
@@ -208,7 +208,7 @@ class Link(asyncio.Protocol):
         if token is None and self._in_order:
             future = self._in_order.popleft()
         if future is None:
-            self._last_words = f"; it said: {answer!r}"[:500]  # unasked: why it is about to close
+            self._last_words = f"; it said: {answer!r}"[:500]  # unsolicited: why the server is about to close
         elif not future.done():
             future.set_result(answer)
             self._answered = True
@@ -218,14 +218,14 @@ class Link(asyncio.Protocol):
         self.abort(f"{show_address(self.address)} closed the connection{why}")
 
     def _doubt(self) -> str:
-        """Who has never answered what was asked may be asked in the wrong language."""
+        """Return a hint if the server has never answered: the URL may have the wrong protocol."""
         waits = bool(self._in_order or self._by_id)
         return "; does this port speak the protocol of the URL, and TLS or not?" if waits and not self._answered else ""
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     def abort(self, why: str) -> None:
-        """Give the connection up: whoever waits learns why."""
+        """Close the connection; all pending requests fail with `why`."""
         if self._end is not None:
             return
         self._end = why
@@ -240,7 +240,8 @@ class Link(asyncio.Protocol):
 
 
 class BufferedLink(Link, asyncio.BufferedProtocol):
-    """A link whose transport reads large answers into the wire's own buffer: megabytes of records are copied once."""
+    """A link whose transport reads large answers into the wire's own buffer, so that megabytes of records are copied
+    once."""
 
     def __init__(self, wire: BufferedWire, address: Address) -> None:
         super().__init__(wire, address)
@@ -262,7 +263,7 @@ class BufferedLink(Link, asyncio.BufferedProtocol):
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """How to make a link: which dialect, how long to wait, over TLS or not, what is said first."""
+    """How to open a link: dialect, timeouts, TLS, greeting."""
 
     make_wire: Callable[[], ConnectionWire]
     connect_timeout: float
@@ -291,18 +292,18 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def _unsaid(error: Exception, seconds: float, *, tls: bool) -> str:
-    """What an error means, also one that has no words of its own."""
+    """Return an error's meaning, even if it has no text."""
     if isinstance(error, socket.gaierror):
-        return f"no machine of this name is known here ({error.strerror})"
+        return f"unknown host ({error.strerror})"
     if str(error):
         return str(error)
     if isinstance(error, TimeoutError):
         return f"no connection in {seconds:g} s"
-    return "the connection was closed" + (" while TLS was agreed on; does the port speak TLS?" if tls else "")
+    return "the connection was closed" + (" during the TLS handshake; does the port use TLS?" if tls else "")
 
 
 class Links:
-    """The open connections, one for each address and channel. What may wait for long has a channel of its own."""
+    """The open connections, one per address and channel. Requests that may block for long have their own channels."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -311,7 +312,7 @@ class Links:
         self._closed = False
 
     async def get(self, address: Address, channel: str) -> Link:
-        """The open link, or a new one; one attempt."""
+        """Return the open link, or open one; makes one attempt."""
         place = address, channel
         link = self._links.get(place)
         if link is not None and link.is_open:
@@ -335,12 +336,12 @@ class Links:
         return [link for link in self._links.values() if link.is_open]
 
     def drop(self, address: Address, why: str) -> None:
-        """Give up all links to an address."""
+        """Close all links to an address."""
         for place in [place for place in self._links if place[0] == address]:
             self._links.pop(place).abort(why)
 
     def end(self, channel: str, why: str) -> None:
-        """Give up the links of a channel that nobody needs any more."""
+        """Close the links of a channel that is no longer needed."""
         for place in [place for place in self._links if place[1] == channel]:
             self._links.pop(place).abort(why)
         for place in [place for place in self._dialling if place[1] == channel]:

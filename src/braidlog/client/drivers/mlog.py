@@ -1,9 +1,10 @@
 """The mlog driver: values of one partition, JSON in frames.
 
-Knows: mlog's messages, what each of its codes means to a client, its rule when to look for the leader again (`should_reconnect`).
-Refuses to know: sockets, retries.
+Maps mlog's error codes, and follows its rule for finding the leader again (`should_reconnect`). Does not handle:
+sockets, retries.
 
-Offset 0 means "where I was" to an mlog server. So every driver fetches under a name of its own that never commits: there 0 is 0.
+To an mlog server offset 0 means "continue where this consumer was". So every driver fetches under its own name and
+never commits: then 0 is offset 0.
 """
 
 import ssl
@@ -52,7 +53,7 @@ REASONS: dict[int, Refusal] = {
     E.RAFT_LEADER_UNAVAILABLE: Refusal.NOT_LEADER,
     E.TOPIC_EXISTS: Refusal.TOPIC_EXISTS,
     E.NOT_ENOUGH_NODES: Refusal.INVALID,
-    E.CANNOT_REACH_LEADER: Refusal.FAILED,  # not in the document's ShouldReconnect: a client that hears it does not look again
+    E.CANNOT_REACH_LEADER: Refusal.FAILED,  # not in the document's ShouldReconnect: a client does not look up the leader for it
     E.INVALID_ACK_MODE: Refusal.INVALID,
     E.TIMEOUT_CATCH_UP: Refusal.TIMED_OUT,
 }
@@ -60,7 +61,7 @@ _ACKS = {Acks.LEADER: m.AckMode.LEADER, Acks.ALL: m.AckMode.ALL}
 _RECORDS_MAX = 50_000
 _RECORD_BYTES_GUESS = 256
 _METADATA = ""
-"""Leaders are kept by topic; no topic has this name, so the leader of the metadata is kept under it."""
+"""The key of the metadata leader in the leader cache; no topic has this name."""
 
 
 class MlogDriver(RoutedDriver):
@@ -79,10 +80,11 @@ class MlogDriver(RoutedDriver):
     def greeting(self) -> m.ListTopicsRequest:
         return m.ListTopicsRequest()
 
-    # -- who leads -------------------------------------------------------------------------------------------
+    # -- the leader ------------------------------------------------------------------------------------------
 
     async def _ask_leader(self, topic: str, message: Any, channel: str) -> Any:  # noqa: ANN401 - any answer
-        """Ask a topic's leader (the metadata's for no topic). Where `should_reconnect` says so, it is looked for again."""
+        """Ask a topic's leader, or the metadata leader for no topic. Look the leader up again if `should_reconnect`
+        says so."""
         if topic in self._look_again:
             await self._find_leader(topic)
         leader = self.leader(topic, 0)
@@ -98,17 +100,17 @@ class MlogDriver(RoutedDriver):
         return self.checked(answer)
 
     async def _find_leader(self, topic: str) -> None:
-        """Who leads now. A topic that is not there is told here, and nowhere else for good: by the node that topics are created
-        on, for another may hear of a new one a moment later."""
+        """Look up the leader. Raises if the topic does not exist, as known by the node that creates topics: other
+        nodes may learn of a new topic later."""
         self._leaders.pop((topic, 0), None)
         if topic == _METADATA:
-            told = (await self.ask_checked(m.FindRaftLeaderRequest())).raft_leader_addr
+            text = (await self.ask_checked(m.FindRaftLeaderRequest())).raft_leader_addr
         else:
             answer = await self.ask(m.FindTopicLeaderRequest(topic), self.leader(_METADATA, 0))
-            told = self.checked(answer).leader_addr
-        found: Address | None = read_address(told)
-        if found is not None:
-            self._leaders[topic, 0] = found
+            text = self.checked(answer).leader_addr
+        leader: Address | None = read_address(text)
+        if leader is not None:
+            self._leaders[topic, 0] = leader
         self._look_again.discard(topic)
 
     def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
@@ -124,7 +126,7 @@ class MlogDriver(RoutedDriver):
         await self._ask_leader(_METADATA, m.CreateTopicRequest(topic), CONTROL)
 
     async def delete_topic(self, topic: str) -> None:
-        await self._find_leader(topic)  # so that one that is not there is told as such
+        await self._find_leader(topic)  # raises if the topic does not exist
         await self._ask_leader(_METADATA, m.DeleteTopicRequest(topic), CONTROL)
 
     async def list_topics(self) -> list[str]:
@@ -136,7 +138,7 @@ class MlogDriver(RoutedDriver):
         return 1
 
     async def _describe(self, topic: str) -> m.TopicInfo:
-        # Of the node that topics are created on: another may hear of a new one a moment later.
+        # Ask the node that creates topics: other nodes may learn of a new topic later.
         answer: m.ListTopicsResponse = await self._ask_leader(_METADATA, m.ListTopicsRequest(), CONTROL)
         for info in answer.topics or ():
             if info.name == topic:
@@ -149,8 +151,8 @@ class MlogDriver(RoutedDriver):
         ends = {replica.node_id: replica.leo for replica in info.replicas or ()}
         latest = ends.get(info.leader_node_id, max(ends.values(), default=0))
         first = await self._fetch(topic, 0, 1, CONTROL)
-        # Nothing to read does not mean that the log begins at its end: what is there may not be committed yet. 0 is always right,
-        # for a server reads on from where its log begins.
+        # No readable record does not mean that the log starts at its end: records may be uncommitted. 0 is always
+        # right, because a server continues reading where its log starts.
         return Span(first[0].offset if first else 0, latest)
 
     def _check_partition(self, partition: int) -> None:
@@ -173,11 +175,11 @@ class MlogDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, message, PRODUCE)
         return [Placed(batch.topic, 0, answer.base_offset + at) for at in range(len(values))]
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
-        topic, offset, records_max = wanted.topic, wanted.offset, max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
-        self._check_partition(wanted.partition)
-        entries = await self._fetch(topic, offset, records_max, fetch_channel(wanted.slot))
-        # An answer may begin before what was asked only if the server resumed somewhere else: nobody asked for that.
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        topic, offset, records_max = request.topic, request.offset, max(request.bytes_max // _RECORD_BYTES_GUESS, 1)
+        self._check_partition(request.partition)
+        entries = await self._fetch(topic, offset, records_max, fetch_channel(request.slot))
+        # Skip records before the requested offset: the server may have resumed at another offset.
         records = [ConsumedRecord(topic, 0, e.offset, None, e.value) for e in entries if e.offset >= offset]
         return Fetched(records, records[-1].offset + 1 if records else offset)
 

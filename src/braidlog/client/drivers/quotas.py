@@ -1,6 +1,6 @@
-"""What a server tells of quotas.
+"""Quotas as a server reports them.
 
-Knows: the shape of it. Refuses to know: which protocol it came by, how anybody is slowed down.
+Does not handle: protocols, throttling.
 """
 
 import msgspec
@@ -9,9 +9,10 @@ EVERYBODY = "*"
 
 
 class Quota(msgspec.Struct, frozen=True):
-    """The rates of a user, a client id, a client id of a user, or an address; `*` stands for all that have none of their own.
+    """The rates of a user, a client id, a client id of a user, or an address; `*` is the default for entities without
+    their own rates.
 
-    `request_percent` is of the time of the server's loop. A rate that is null is not limited here.
+    `request_percent` is a share of the time of the server's event loop. A rate of null is not limited by this quota.
     """
 
     user: str | None = None

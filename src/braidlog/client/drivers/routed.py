@@ -1,8 +1,7 @@
-"""What the drivers share: whom to ask, through which connection.
+"""Routing that all drivers share: which node to ask, over which connection.
 
-Knows: the URL's nodes, leaders that were told, channels. Refuses to know: messages.
-Invariant: a request goes to who was last said to lead, else to the first node of the URL that answers; a node that cannot be
-reached leads nothing.
+Does not handle: messages. A request goes to the last known leader, else to the first node of the URL that answers. An
+unreachable node is dropped as leader.
 """
 
 import ssl
@@ -19,7 +18,7 @@ from braidlog.wire.preamble import write_introduction
 
 CONTROL, PRODUCE = "control", "produce"
 FETCH_CHANNELS_MAX = 8
-"""Connections that may wait for records; more partitions than this share them."""
+"""The number of connections for long polls; more partitions than this share them."""
 
 
 def fetch_channel(slot: int) -> str:
@@ -39,7 +38,7 @@ class RoutedDriver(Driver):
     ) -> None:
         if greet is None and target.principal is not None:
             greet = self.introduce
-            write_introduction(target.principal, target.token or "")  # what it cannot carry is told here, not later
+            write_introduction(target.principal, target.token or "")  # raises now for characters that it cannot carry
         self._target = target
         self._policy = policy
         self._nodes = list(target.nodes)
@@ -50,7 +49,8 @@ class RoutedDriver(Driver):
         return f"<{type(self).__name__} {self._target}>"
 
     async def introduce(self, link: Link) -> None:
-        """Say who we are in the line that a node takes before the first frame of any dialect, and see that we are let in."""
+        """Authenticate with the line that a node accepts before the first frame of any dialect, and check that it
+        succeeded."""
         link.introduce(write_introduction(self._target.principal or "", self._target.token or ""))
         try:
             self.checked(await link.ask(self.greeting(), self._policy.connect_timeout))
@@ -58,19 +58,19 @@ class RoutedDriver(Driver):
             raise SignInError(self.name, error.code, error.words) from error
 
     def greeting(self) -> Any:  # noqa: ANN401 - a request of the dialect
-        """What is asked first by who has said who it is: something that everybody who is let in may ask."""
+        """Return the first request after authentication: one that every authenticated client may send."""
         raise NotImplementedError
 
     @property
     def home(self) -> Address:
-        """The node to ask when nobody in particular is meant."""
+        """The node for requests that any node can answer."""
         return self._nodes[0]
 
     def leader(self, topic: str, partition: int) -> Address:
         return self._leaders.get((topic, partition), self.home)
 
     async def ask(self, message: Any, at: Address | None = None, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
-        """One request, one answer. `waits_ms`: how long the server was told that it may take."""
+        """Send one request and return its answer. `waits_ms`: how long the server may take by the request itself."""
         async with self.reaching(at or self.home, channel) as link:
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
 
@@ -81,11 +81,11 @@ class RoutedDriver(Driver):
         channel: str = CONTROL,
         waits_ms: int = 0,
     ) -> Any:  # noqa: ANN401
-        """The same; an answer that is a refusal is raised."""
+        """Send one request; raise if its answer is a refusal."""
         return self.checked(await self.ask(message, at, channel, waits_ms))
 
     def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
-        """The answer, or the refusal that it is, raised."""
+        """Return the answer; raise if it is a refusal."""
         return answer
 
     async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:
@@ -94,7 +94,7 @@ class RoutedDriver(Driver):
 
     @asynccontextmanager
     async def reaching(self, address: Address, channel: str) -> AsyncIterator[Link]:
-        """A connection to it. Who finds out with it that nobody is there need not tell."""
+        """Provide a connection to a node; if the connection fails, the node is marked as unreachable."""
         try:
             yield await self._links.get(address, channel)
         except ConnectError:
@@ -102,7 +102,7 @@ class RoutedDriver(Driver):
             raise
 
     def unreachable(self, address: Address) -> None:
-        """Nobody is there: the next attempt goes to another node, if the URL names one."""
+        """Drop an unreachable node: the next attempt uses another node of the URL, if there is one."""
         for place in [place for place, leader in self._leaders.items() if leader == address]:
             del self._leaders[place]
         if address == self.home:

@@ -1,9 +1,10 @@
-"""The rustlog driver, in both of its forms.
+"""The rustlog driver, in both forms.
 
-Knows: rustlog's messages and codes. Refuses to know: sockets, retries.
+Does not handle: sockets, retries.
 
-JSON is the default: it carries keys, and shows headers, timestamps and offsets. `?format=binary` is faster and carries values
-alone: where offsets have gaps, a value's own offset is not in the answer, so that one fetch is repeated in JSON, not guessed.
+JSON is the default: it carries keys, and shows headers, timestamps and offsets. `?format=binary` is faster and
+carries values only. If offsets have gaps, a binary answer does not contain each value's offset: then the driver
+repeats the fetch in JSON.
 """
 
 import ssl
@@ -47,7 +48,7 @@ REASONS: dict[Form, dict[int, Refusal]] = {
         E.OFFSET_OUT_OF_RANGE: Refusal.OFFSET_OUT_OF_RANGE,
         E.INTERNAL_SERVER_ERROR: Refusal.FAILED,
         E.STORAGE_ERROR: Refusal.FAILED,
-        E.INSUFFICIENT_SPACE: Refusal.BUSY,  # nothing was kept of it (docs/dialects/rustlog.md), and room may come back
+        E.INSUFFICIENT_SPACE: Refusal.BUSY,  # nothing was stored (docs/dialects/rustlog.md), and space may become free
     },
     Form.BINARY: {
         B.FRAME: Refusal.INVALID,
@@ -96,7 +97,7 @@ class RustlogDriver(RoutedDriver):
         return m.Ping()
 
     async def _json_ask(self, message: Any) -> Any:  # noqa: ANN401 - any answer
-        """What the binary form cannot tell."""
+        """Send a request in JSON for what the binary form cannot express."""
         if self._form is Form.JSON:
             return await self.ask_checked(message)
         link = await self._json_links.get(self.home, CONTROL)
@@ -108,9 +109,9 @@ class RustlogDriver(RoutedDriver):
             return said
         reason = REASONS[answer.form].get(said.code, Refusal.FAILED)
         if answer.request is m.CreateTopic and said.details == {"success": False}:
-            reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for it, only this
+            reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for this
         if said.details == m.RETRIABLE:
-            reason = Refusal.BUSY  # no code says so of every request
+            reason = Refusal.BUSY  # there is no code for a retriable failure
         if said.details == m.OUTCOME_UNKNOWN:
             reason = Refusal.TIMED_OUT
         raise RefusedError(reason, self.name, _code(answer.form, said.code), said.message)
@@ -121,7 +122,7 @@ class RustlogDriver(RoutedDriver):
         await self.ask_checked(m.CreateTopic(topic=topic, partition_count=partitions))
 
     async def list_topics(self) -> list[str]:
-        return sorted(each.name for each in (await self.ask_checked(m.ListTopics())).topics)
+        return sorted(topic.name for topic in (await self.ask_checked(m.ListTopics())).topics)
 
     async def partitions(self, topic: str) -> int:
         return len((await self.ask_checked(m.DescribeTopic(topic=topic))).partitions)
@@ -152,17 +153,17 @@ class RustlogDriver(RoutedDriver):
         answer: m.ProduceResponse = await self.ask_checked(message, None, PRODUCE)
         return [Placed(batch.topic, batch.partition, answer.base_offset + at) for at in range(len(keys))]
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
+    async def fetch(self, request: FetchRequest) -> Fetched:
         if self._form is Form.BINARY:
-            return await self._fetch_values(wanted)
-        message = _fetch_message(wanted, max_wait_ms=wanted.wait_ms)
-        channel = fetch_channel(wanted.slot)
-        return _fetched(*wanted.place, await self.ask_checked(message, None, channel, wanted.wait_ms))
+            return await self._fetch_values(request)
+        message = _fetch_message(request, max_wait_ms=request.wait_ms)
+        channel = fetch_channel(request.slot)
+        return _fetched(*request.place, await self.ask_checked(message, None, channel, request.wait_ms))
 
-    async def _fetch_values(self, wanted: FetchRequest) -> Fetched:
-        topic, partition, offset = *wanted.place, wanted.offset
-        message = _fetch_message(wanted)
-        answer: m.BriefFetchResponse = await self.ask_checked(message, None, fetch_channel(wanted.slot))
+    async def _fetch_values(self, request: FetchRequest) -> Fetched:
+        topic, partition, offset = *request.place, request.offset
+        message = _fetch_message(request)
+        answer: m.BriefFetchResponse = await self.ask_checked(message, None, fetch_channel(request.slot))
         if answer.records and answer.next_offset != offset + len(answer.records):
             return _fetched(topic, partition, await self._json_ask(message))
         records = [
@@ -191,20 +192,20 @@ class RustlogDriver(RoutedDriver):
         super().close()
 
 
-def _fetch_message(wanted: FetchRequest, max_wait_ms: int | None = None) -> m.Fetch:
-    # With a group's name the binary form would begin where that group has committed, whatever the offset.
+def _fetch_message(request: FetchRequest, max_wait_ms: int | None = None) -> m.Fetch:
+    # With a group name the binary form would start at the group's committed offset and ignore `offset`.
     return m.Fetch(
         group_id="",
-        topic=wanted.topic,
-        partition=wanted.partition,
-        offset=wanted.offset,
-        max_bytes=wanted.bytes_max,
+        topic=request.topic,
+        partition=request.partition,
+        offset=request.offset,
+        max_bytes=request.bytes_max,
         max_wait_ms=max_wait_ms,
     )
 
 
 def _code(form: Form, code: int) -> int:
-    """The code by its name, where it has one."""
+    """Return the name of a code, if it has one."""
     known = E if form is Form.JSON else B
     return known(code) if code in set(known) else code
 
@@ -215,7 +216,9 @@ def _wire(form: Form) -> ConnectionWire:
 
 def _fetched(topic: str, partition: int, answer: m.FetchResponse) -> Fetched:
     records = [
-        ConsumedRecord(topic, partition, each.offset, each.key, each.payload, each.headers, each.timestamp // 1000)
-        for each in answer.records
+        ConsumedRecord(
+            topic, partition, record.offset, record.key, record.payload, record.headers, record.timestamp // 1000
+        )
+        for record in answer.records
     ]
     return Fetched(records, answer.next_offset)

@@ -1,6 +1,6 @@
-"""Transactions as a server tells of them, and what a driver that can write in them is asked.
+"""Transactions as a server reports them, and the transactional part of the driver port.
 
-Knows: the shape of it. Refuses to know: which protocol it came by, when a transaction is over (`engine/transaction.py`).
+Does not handle: protocols, when a transaction is over (`engine/transaction.py`).
 """
 
 from abc import ABC, abstractmethod
@@ -11,11 +11,11 @@ import msgspec
 from braidlog.client.errors import UnsupportedError
 
 OPEN = "Ongoing"
-"""The state of one that has neither been committed nor aborted, nor is about to be."""
+"""The state of a transaction that is neither committed nor aborted, nor about to be."""
 
 
 class ListedTransaction(msgspec.Struct, frozen=True, order=True):
-    """A transactional id, and how its last transaction is."""
+    """A transactional id, and the state of its last transaction."""
 
     transactional_id: str
     state: str
@@ -28,7 +28,8 @@ class TransactionPartition(msgspec.Struct, frozen=True, order=True):
 
 
 class TransactionInfo(msgspec.Struct, frozen=True):
-    """The last transaction of a transactional id. `started_ms` is null if none has begun; `partitions`: where it writes."""
+    """The last transaction of a transactional id. `started_ms` is null if none has begun; `partitions`: those it
+    writes to."""
 
     transactional_id: str
     state: str
@@ -40,7 +41,7 @@ class TransactionInfo(msgspec.Struct, frozen=True):
 
 
 class PartitionProducer(msgspec.Struct, frozen=True, order=True):
-    """A producer of which a partition remembers the last sequence. `open_since`: the first offset of its open transaction."""
+    """A producer whose last sequence a partition remembers. `open_since`: the first offset of its open transaction."""
 
     partition: int
     producer_id: int
@@ -51,7 +52,8 @@ class PartitionProducer(msgspec.Struct, frozen=True, order=True):
 
 
 class TransactionalProducer(msgspec.Struct, frozen=True):
-    """Who writes in transactions: its transactional id, and what the server gave it. A newer epoch fences an older one."""
+    """A transactional producer: its transactional id, and the server's producer id and epoch. A newer epoch fences an
+    older one."""
 
     transactional_id: str
     producer_id: int
@@ -59,7 +61,8 @@ class TransactionalProducer(msgspec.Struct, frozen=True):
 
 
 class GroupOffsets(msgspec.Struct, frozen=True):
-    """What a consumer has read and a transaction commits; as a member of the group, under the generation it read it in."""
+    """Offsets of a consumer that a transaction commits; for a group member, with the generation in which it read
+    them."""
 
     group: str
     offsets: Mapping[tuple[str, int], int]
@@ -69,7 +72,7 @@ class GroupOffsets(msgspec.Struct, frozen=True):
 
 
 class TransactionPort(ABC):
-    """The part of a driver that is about transactions. Every method is one attempt."""
+    """The transactional part of a driver. Every method makes one attempt."""
 
     @abstractmethod
     def missing(self, field: str) -> UnsupportedError: ...
@@ -84,7 +87,7 @@ class TransactionPort(ABC):
         raise self.missing("transactions")
 
     async def abort_transaction(self, info: TransactionInfo) -> None:  # noqa: ARG002 - a port's signature
-        """That one, and none that its producer began later."""
+        """Abort this transaction, but none that its producer began later."""
         raise self.missing("transactions")
 
     async def begin_producer(
@@ -93,20 +96,20 @@ class TransactionPort(ABC):
         timeout_ms: int,  # noqa: ARG002
         last: TransactionalProducer | None = None,  # noqa: ARG002
     ) -> TransactionalProducer:
-        """Under a new epoch: what is open of this name is aborted, and whoever had it is fenced.
+        """Obtain a new epoch: aborts the open transaction of this name, and fences the producer that had it.
 
-        With `last`, who it was until now, it is refused if another has begun meanwhile.
+        With `last`, the previous identity, the request is refused if another producer has begun since.
         """
         raise self.missing("transactions")
 
     async def add_to_transaction(self, producer: TransactionalProducer, place: tuple[str, int]) -> None:  # noqa: ARG002
-        """It is about to write there; the first one begins the transaction."""
+        """Add a partition before writing to it; the first one begins the transaction."""
         raise self.missing("transactions")
 
     async def add_offsets(self, producer: TransactionalProducer, read: GroupOffsets) -> None:  # noqa: ARG002
-        """They are committed with the transaction. `RefusedError(REJOIN)` when the generation is over."""
+        """Commit these offsets with the transaction. `RefusedError(REJOIN)` if the generation is over."""
         raise self.missing("transactions")
 
     async def commit_transaction(self, producer: TransactionalProducer) -> None:  # noqa: ARG002
-        """Asked again it is the same answer."""
+        """Commit the transaction; a repeated request gets the same answer."""
         raise self.missing("transactions")

@@ -1,17 +1,17 @@
-"""What a server tells of its users.
+"""Users as a server reports them.
 
-Knows: the shape of it. Refuses to know: which protocol it came by, passwords.
+Does not handle: protocols, passwords.
 """
 
 import msgspec
 
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
-"""Fewer would give the password away to who listens; more is a server that keeps clients busy."""
+"""With fewer iterations an eavesdropper could guess the password; with more a server could keep clients busy."""
 
 
 class UserCredential(msgspec.Struct, frozen=True, order=True):
-    """One way in which a user can prove who it is: a hash of its password, made by so many iterations."""
+    """One credential of a user: a hash of its password, and the number of iterations that made it."""
 
     user: str
     mechanism: str

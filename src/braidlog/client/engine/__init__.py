@@ -1,1 +1,1 @@
-"""Producer, consumer and admin in no dialect: buffers, retries, membership."""
+"""Producer, consumer and admin for all dialects: buffers, retries, membership."""

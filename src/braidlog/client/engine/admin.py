@@ -1,8 +1,7 @@
-"""Topics and groups: make, remove, look.
+"""Administers topics, groups, access rules, users, quotas, transactions and nodes.
 
-Knows: what a retry of a change may be told. Refuses to know: dialects.
-Invariant: a change whose answer was lost is asked for again, and "it is there" (or "it is gone") is then no error: that is what
-was wanted.
+A change is retried if its answer was lost. "Exists" (or "does not exist") is then success: the first attempt took
+effect.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ class TopicInfo(msgspec.Struct, frozen=True):
 
 
 class PartitionLag(msgspec.Struct, frozen=True):
-    """How far a group is behind in one partition. `committed` is None before the first commit."""
+    """The lag of a group in one partition. `committed` is None before the first commit."""
 
     topic: str
     partition: int
@@ -50,15 +49,16 @@ class Admin:
         return f"<Admin {self._driver!r}>"
 
     async def create_topic(self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
-        """`RefusedError(TOPIC_EXISTS)` if it is there; see `ensure_topic`. Settings have the dialect's names."""
+        """Create a topic; `RefusedError(TOPIC_EXISTS)` if it exists, see `ensure_topic`. Settings have the dialect's
+        names."""
         if settings:
-            wanted = dict(settings)
-            await self._change(lambda: self._driver.create_topic_with(topic, partitions, wanted), Refusal.TOPIC_EXISTS)
+            changes = dict(settings)
+            await self._change(lambda: self._driver.create_topic_with(topic, partitions, changes), Refusal.TOPIC_EXISTS)
         else:
             await self._change(lambda: self._driver.create_topic(topic, partitions), Refusal.TOPIC_EXISTS)
 
     async def ensure_topic(self, topic: str, partitions: int = 1) -> bool:
-        """Create it unless it is there; whether it was created. What is there is left as it is."""
+        """Create a topic unless it exists; return whether it was created. An existing topic is not changed."""
         try:
             await self.create_topic(topic, partitions)
         except RefusedError as error:
@@ -83,7 +83,7 @@ class Admin:
         return (await self.describe_topics([topic]))[0]
 
     async def describe_topics(self, topics: Sequence[str]) -> list[TopicInfo]:
-        """As `describe_topic` for each, with few requests where the dialect can ask for many topics at once."""
+        """Describe each topic, with few requests if the dialect can ask for many topics together."""
         spans = await self._ask(lambda: self._driver.spans(topics))
         return [TopicInfo(topic, spans[topic]) for topic in topics]
 
@@ -93,21 +93,21 @@ class Admin:
     async def alter_topic(
         self, topic: str, settings: Mapping[str, str | None] | None = None, *, partitions: int | None = None
     ) -> None:
-        """Change settings, all of them or none (None is back to the default); then add partitions until there are so many."""
+        """Change settings, all of them or none (None resets to the default); then add partitions up to this count."""
         self._driver.require("settings")
         if settings:
             changes = dict(settings)
             await self._ask(lambda: self._driver.change_settings(topic, changes))
         if partitions is not None and partitions != await self.partition_count(topic):
-            # Asked for again after an answer was lost, it is refused because they are there: that is what was wanted.
+            # A retry after a lost answer is refused because the partitions exist: the first attempt took effect.
             await self._change(lambda: self._driver.add_partitions(topic, partitions), Refusal.INVALID)
 
     async def trim(self, topic: str, partition: int, before: int) -> int:
-        """Delete the records before an offset; which is the earliest then."""
+        """Delete the records before an offset; return the new earliest offset."""
         return await self._ask(lambda: self._driver.trim(topic, partition, before))
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        """Of the first record at or after a time; None if there is none."""
+        """Return the offset of the first record at or after a time, or None."""
         return await self._ask(lambda: self._driver.offset_at(topic, partition, timestamp_ms))
 
     async def list_groups(self) -> list[str]:
@@ -117,133 +117,140 @@ class Admin:
         return await self._ask(lambda: self._driver.describe_group(group))
 
     async def delete_group(self, group: str) -> None:
-        """With all that it has committed. Refused while it has members."""
+        """Delete a group and all its commits. Refused while it has members."""
         await self._change(lambda: self._driver.delete_group(group), Refusal.REJOIN)
 
     async def delete_offsets(self, group: str, places: Sequence[Place]) -> None:
-        """What a group has committed of these partitions. Refused while members read them."""
+        """Delete a group's committed offsets of these partitions. Refused while members read them."""
         await self._ask(lambda: self._driver.delete_offsets(group, places))
 
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        """All that a group has committed, by topic and partition."""
+        """Return all commits of a group, by topic and partition."""
         return await self._ask(lambda: self._driver.group_offsets(group))
 
     async def list_rules(self) -> list[AccessRule]:
-        """Those of the server's settings too."""
+        """Return all rules, including those from the server's settings."""
         return await self._ask(self._driver.list_rules)
 
     async def add_rule(self, rule: AccessRule) -> None:
-        """It holds at once. One that is there already is no error."""
+        """Add a rule, effective immediately. Adding an existing rule is not an error."""
         await self._ask(lambda: self._driver.add_rule(rule))
 
     async def delete_rule(self, rule: AccessRule) -> bool:
-        """Whether it was there. A rule of the server's settings is not: it is changed there."""
+        """Delete a rule; return whether it existed. Rules in the server's settings are not deleted: change them
+        there."""
         return await self._ask(lambda: self._driver.delete_rule(rule)) > 0
 
     async def list_users(self, user: str | None = None) -> list[UserCredential]:
-        """How each user can prove who it is; of one user, none if it is not there. Those of the server's settings too."""
+        """Return the credentials of all users, including those from the server's settings; of one user, possibly
+        none."""
         return await self._ask(lambda: self._driver.list_users(user))
 
     async def set_password(
         self, user: str, password: str, mechanisms: Sequence[str] = MECHANISMS, iterations: int = ITERATIONS_MIN
     ) -> None:
-        """Make a user, or give it another password. It holds at once; the server is not told the password."""
+        """Create a user, or change its password, effective immediately; the password is not sent to the server."""
         self._driver.require("users")
         await self._ask(lambda: self._driver.set_password(user, password, mechanisms, iterations))
 
     async def delete_user(self, user: str) -> None:
-        """What it may do stays in the rules."""
+        """Delete a user; rules that name it stay."""
         await self._change(lambda: self._driver.delete_user(user), Refusal.INVALID)
 
     async def list_quotas(self) -> list[Quota]:
-        """Those of the server's settings too."""
+        """Return all quotas, including those from the server's settings."""
         return await self._ask(self._driver.list_quotas)
 
     async def set_quota(self, quota: Quota) -> None:
-        """Its rates hold at once, and go before the server's settings; those that are None stay as they are."""
+        """Set rates, effective immediately; they override the server's settings. Rates of None keep their value."""
         await self._ask(lambda: self._driver.set_quota(quota))
 
     async def remove_quota(
         self, user: str | None = None, client_id: str | None = None, address: str | None = None
     ) -> None:
-        """Every rate that was set; those of the server's settings hold again."""
+        """Remove every rate of this entity; the server's settings apply again."""
         await self._ask(lambda: self._driver.remove_quota(Quota(user, client_id, address)))
 
     async def list_transactions(self, *, open_only: bool = False) -> list[ListedTransaction]:
-        """The last transaction of each transactional id."""
+        """Return the last transaction of each transactional id."""
         return await self._ask(lambda: self._driver.list_transactions(open_only=open_only))
 
     async def describe_transaction(self, transactional_id: str) -> TransactionInfo:
         return await self._ask(lambda: self._driver.describe_transaction(transactional_id))
 
     async def list_producers(self, topic: str) -> list[PartitionProducer]:
-        """Producers of which the partitions of a topic remember the last sequence, those in transactions among them."""
+        """Return the producers whose last sequence the topic's partitions remember, including transactional ones."""
         return await self._ask(lambda: self._driver.list_producers(topic))
 
     async def abort_transaction(self, info: TransactionInfo) -> None:
-        """The one that was described; its producer is fenced. `RefusedError(FENCED)` if the producer has gone on since."""
+        """Abort this transaction and fence its producer. `RefusedError(FENCED)` if the producer has begun another one
+        since."""
         await self._ask(lambda: self._driver.abort_transaction(info))
 
     async def describe_cluster(self) -> ClusterInfo:
-        """The nodes, and who holds which partition."""
+        """Return the nodes and the replicas of each partition."""
         return await self._ask(self._driver.describe_cluster)
 
     async def elect_preferred(self, places: Sequence[Place] | None = None) -> list[PartitionOutcome]:
-        """Let the first replica of each partition lead. None: of all, and told are those that something has become of."""
+        """Elect the first replica of each partition as leader. None: of all; the result then lists only partitions
+        with a result."""
         return await self._ask(lambda: self._driver.elect_preferred(places))
 
     async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:
-        """Begin to move partitions to these nodes, each the preferred leader first; None gives a move up."""
+        """Start to reassign partitions to these nodes, the preferred leader first; None cancels a move."""
         return await self._ask(lambda: self._driver.move_partitions(targets))
 
     async def list_moves(self) -> list[PartitionMove]:
-        """The partitions that are on their way to other nodes."""
+        """Return the partitions that are being moved."""
         return await self._ask(self._driver.list_moves)
 
     async def remove_node(self, node: int) -> None:
-        """A node that is gone for good; refused while it lives or holds replicas."""
+        """Remove a node that is lost for good; refused while it is alive or holds replicas."""
         await self._ask(lambda: self._driver.remove_node(node))
 
     async def cluster_events(self, after: tuple[int, int] = (0, -1), since_ms: int = 0) -> list[ClusterEvent]:
-        """What happened after the event with this `seq` and `index`, oldest first; empty when nothing did.
+        """Return events after the one with this `seq` and `index`, oldest first; empty if there are none.
 
-        Of many some: ask again from the last one on.
+        One call may return only a part: continue from the last event.
         """
         return await self._ask(lambda: self._driver.cluster_events(after, since_ms))
 
     async def drain_node(self, node: int, *, is_draining: bool = True) -> None:
-        """A node is to lead nothing any more, until it may again (`is_draining=False`) or starts anew. It goes on following."""
+        """Make a node give up leadership until `is_draining=False` or a restart. It keeps following."""
         await self._ask(lambda: self._driver.drain_node(node, is_draining=is_draining))
 
     async def log_folders(self, node: int) -> list[LogFolder]:
-        """Where a node keeps partitions, and how many bytes of each topic."""
+        """Return the folders in which a node keeps partitions, with the bytes of each topic."""
         return await self._ask(lambda: self._driver.log_folders(node))
 
     async def describe_node(self, node: int, *, in_full: bool = False) -> NodeDescription:
-        """What a node says of itself; in full with its settings, without secrets, and where its threads and tasks are."""
+        """Return a node's description of itself; `in_full` adds its settings, without secrets, and where its threads
+        and tasks are."""
         return await self._ask(lambda: self._driver.describe_node(node, in_full=in_full))
 
     async def create_snapshot(self) -> str:
-        """Keep the node's data folder as it is now, for a back-up; the folder that lists it, on the node's own machine."""
+        """Create a snapshot of the node's data folder for a backup; return the folder on the node's machine that
+        lists its files."""
         return await self._ask(self._driver.create_snapshot)
 
     async def drop_snapshot(self) -> None:
-        """The last cut was copied: what it kept may go."""
+        """Release the last snapshot after it was copied; its files may be deleted."""
         await self._ask(self._driver.drop_snapshot)
 
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
-        """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
+        """Commit offsets for a group from outside, to move it. Servers that track members refuse while there are
+        any."""
         if self._driver.capabilities.commits is Commits.MEMBERS:
             raise UnsupportedError(
                 f"{self._driver.name} accepts commits of group members only; a group cannot be reset from outside"
             )
-        wanted = dict(offsets)
-        await self._ask(lambda: self._driver.commit(group, topic, wanted, None))
+        positions = dict(offsets)
+        await self._ask(lambda: self._driver.commit(group, topic, positions, None))
 
     async def lag(self, group: str, topic: str) -> list[PartitionLag]:
-        """How far a group is behind in each partition of a topic."""
+        """Return the lag of a group in each partition of a topic."""
         info = await self.describe_topic(topic)
-        # All at once where that can be asked for: it does not wait for a transaction that is open.
+        # List all commits in one request if the dialect supports it: that does not wait for an open transaction.
         known = await self.group_offsets(group) if self._driver.capabilities.group_offsets else None
         return [await self._lag(group, topic, number, span, known) for number, span in enumerate(info.partitions)]
 

@@ -1,7 +1,6 @@
-"""A number of bytes that may be held at once, and a queue of those who wait for some.
+"""A limit on the bytes held, with a first-come-first-served queue of callers that wait for room.
 
-Knows: how much is taken. Refuses to know: by what.
-Invariant: never more than `bytes_max` is taken, but for one taker alone that is larger; who came first is served first.
+At most `bytes_max` bytes are taken, except by a single larger request when nothing else is taken.
 """
 
 import asyncio
@@ -13,7 +12,7 @@ class ByteBudget:
 
     def __init__(self, bytes_max: int) -> None:
         if bytes_max < 1:
-            raise ValueError(f"a byte budget is at least 1, not {bytes_max}")
+            raise ValueError(f"a byte budget must be at least 1, not {bytes_max}")
         self.bytes_max = bytes_max
         self.taken = 0
         self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -23,7 +22,7 @@ class ByteBudget:
         return len(self._queue)
 
     def take_now(self, size: int) -> bool:
-        """Take if there is room and nobody waits."""
+        """Take bytes if there is room and no caller waits."""
         if self._queue or not self._fits(size):
             return False
         self.taken += size
@@ -41,7 +40,7 @@ class ByteBudget:
                 await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.give(size)  # the turn came in the very step in which nobody wanted it any more
+                self.give(size)  # the request was granted and cancelled in the same step
             else:
                 self._queue.remove(entry)
                 self._serve()
@@ -58,7 +57,7 @@ class ByteBudget:
         while self._queue and (self._queue[0][1].done() or self._fits(self._queue[0][0])):
             size, turn = self._queue[0]
             if turn.done():
-                return  # cancelled: its owner takes it out of the queue, and serves the others
+                return  # cancelled: its owner removes it from the queue, and serves the next callers
             self._queue.popleft()
             self.taken += size
             turn.set_result(None)

@@ -1,6 +1,6 @@
-"""What is closed once, at the end: `async with` and `close`.
+"""Base classes for objects that are closed once: `async with` and `close`.
 
-Invariant: whatever closing raises is raised when all is stopped; who closes twice closes once.
+Errors during closing are raised after everything is stopped. A second `close` has no effect.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ class AsyncClosing(ABC):
     _closed = False
 
     async def close(self) -> None:
-        """Flush what there is to flush, then stop. What that raises is raised when all is stopped."""
+        """Flush, then stop. Errors are raised after everything is stopped."""
         if self._closed:
             return
         self._closed = True
@@ -23,11 +23,11 @@ class AsyncClosing(ABC):
             self.abandon()
 
     async def _finish(self) -> None:  # noqa: B027 - most have nothing to finish
-        """What is still to be done or said before it stops."""
+        """Finish pending work before stopping."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        """Stop immediately: what is not acknowledged fails, as closed or as unknown."""
 
     def _check_open(self) -> None:
         if self._closed:
@@ -41,8 +41,8 @@ class AsyncClosing(ABC):
 
 
 class AsyncConnection(AsyncClosing):
-    """What `connect` gives."""
+    """The base of clients that `connect` returns."""
 
     @abstractmethod
     async def open(self) -> Self:
-        """See that somebody is there."""
+        """Check that a server answers."""

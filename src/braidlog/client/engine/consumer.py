@@ -1,9 +1,9 @@
-"""The consumer: partitions by hand, or those a group assigns.
+"""The consumer: partitions assigned by hand, or by a group.
 
-Knows: positions, commits, membership. Refuses to know: dialects; how a partition is fetched ahead (`partition_fetcher.py`).
-Invariants: what is committed was handed out; a commit of a member carries the generation under which it holds the partition, so
-one that lost it cannot commit; records of a partition that was lost are not handed out any more. A partition keeps its place
-through a rebalance only if nobody else can have had it meanwhile.
+Does not handle: dialects, prefetching (`partition_fetcher.py`). Only the offsets of returned records are committed. A
+member's commit carries the generation under which it holds the partition, so a member that lost the partition cannot
+commit. Records of a lost partition are no longer returned. A partition keeps its position through a rebalance only if
+no other member can have owned it during the rebalance.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Consumer(AsyncClosing):
-    """Made by `client.consumer()`. Then `assign` or `subscribe`, and `poll` or `async for`."""
+    """Made by `client.consumer()`. Then call `assign` or `subscribe`, and `poll` or iterate with `async for`."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ConsumerOptions, slots: Iterator[int]) -> None:
         self._driver = driver
@@ -45,16 +45,16 @@ class Consumer(AsyncClosing):
         self._paused: frozenset[Place] = frozenset()
         self._records = self._bytes = self._fetches = 0
         self._is_behind = False
-        """Whether what was handed out since the last commit does not count: it is handed out again."""
+        """Whether records returned since the last commit must be returned again."""
         self._read_as: Membership | None = None
-        """The member that the oldest record was handed out to that is not committed."""
+        """The membership under which the oldest uncommitted record was returned."""
 
     def __repr__(self) -> str:
         places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._fetchers))
         group = f" in group {self._group!r}" if self._group else ""
         return f"<Consumer {self._driver!r}{group}: {places or 'nothing assigned'}>"
 
-    # -- what to read ----------------------------------------------------------------------------------------
+    # -- assignment ------------------------------------------------------------------------------------------
 
     async def assign(
         self,
@@ -64,10 +64,10 @@ class Consumer(AsyncClosing):
         start: Start = "earliest",
         group: str | None = None,
     ) -> None:
-        """Read partitions, all of them if none is named.
+        """Read partitions of a topic, all of them if none is named.
 
-        With `group` they begin where that group has committed, and `commit` commits for it. Nobody is told to leave them alone:
-        that is what `subscribe` is for.
+        With `group` they start at the group's committed offsets, and `commit` commits for the group. Other consumers
+        are not excluded: use `subscribe` for that.
         """
         self._check_open()
         check_start(self._driver, start)
@@ -91,12 +91,13 @@ class Consumer(AsyncClosing):
         before_rebalance: Leaving | None = None,
         on_rebalance: Rebalanced | None = None,
     ) -> None:
-        """Become a member of a group, which shares out the partitions of topics. `start`: where nothing is committed yet.
+        """Join a group, which assigns partitions of topics to its members. `start`: where to read without a committed
+        offset.
 
-        A topic may be a pattern, as file names have it (`orders-*`); new topics that match are read when they are noticed.
-        `instance` is a name that stays: a member that comes back under it in time has its share again, and nobody else notices.
-        `before_rebalance` and `on_rebalance` are called in the client's loop, with the blocking client in its thread: what they
-        return is awaited, and must not be a call of the blocking client.
+        A topic may be a file name pattern (`orders-*`); new topics that match are read when they are discovered.
+        `instance` is a static member name: a member that returns under it in time keeps its partitions without a
+        rebalance. `before_rebalance` and `on_rebalance` are called in the client's event loop, by the blocking client
+        in its thread. The value they return is awaited; they must not call the blocking client.
         """
         self._check_open()
         check_start(self._driver, start)
@@ -108,14 +109,14 @@ class Consumer(AsyncClosing):
         if instance is not None:
             self._driver.require("static_members")
         if self._member is not None or self._fetchers:
-            raise ValueError("this consumer has partitions already: a consumer subscribes once")
+            raise ValueError("this consumer has an assignment already: a consumer subscribes only once")
         self._group = group
         who = MemberName(member or f"braidlog-{uuid.uuid4().hex}", instance)
-        wanted = Subscription(group, topics, who, start, before_rebalance, on_rebalance)
-        found = Member(self, self._driver, self._policy, wanted)
-        self._member = found
+        subscription = Subscription(group, topics, who, start, before_rebalance, on_rebalance)
+        joining = Member(self, self._driver, self._policy, subscription)
+        self._member = joining
         try:
-            await found.join()
+            await joining.join()
         except BaseException:
             self._drop(list(self._fetchers))
             self._member = None
@@ -130,34 +131,36 @@ class Consumer(AsyncClosing):
 
     @property
     def assignment(self) -> frozenset[Place]:
-        """(topic, partition) pairs that are read now."""
+        """The (topic, partition) pairs that are being read."""
         return frozenset(self._fetchers)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset of the next record that is handed out."""
+        """Return the offset of the next record to return."""
         return self._fetchers[topic, partition].position
 
     def reached(self, topic: str, partition: int) -> int:
-        """No record before this is still to be handed out. Beyond `position` where a log ends with what is no record."""
+        """Return the offset before which no record is left to return. It exceeds `position` if the log ends with
+        control records."""
         return self._fetchers[topic, partition].reached
 
     async def seek(self, topic: str, partition: int, start: Start) -> None:
-        """Go on somewhere else."""
+        """Continue reading at another offset."""
         check_start(self._driver, start)
         place = topic, partition
         if place not in self._fetchers:
             raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
         offset = await offset_of(self._driver, self._policy, place, start)
-        if place in self._fetchers:  # a rebalance may have taken it meanwhile
+        if place in self._fetchers:  # a rebalance may have removed it during the await
             self._drop([place])
             self._place_at(place, offset)
 
     def pause(self, *places: Place) -> None:
-        """Hand out nothing of these, of none at all if none is named; what was fetched ahead is kept. Until they are lost."""
+        """Stop returning records of these partitions, or of all if none is named, until they are lost. Prefetched
+        records are kept."""
         self._paused |= self._held(places)
 
     def resume(self, *places: Place) -> None:
-        """Hand out records of these again, of all if none is named."""
+        """Return records of these partitions again, or of all if none is named."""
         self._paused -= self._held(places)
         self._arrived.set()
 
@@ -172,19 +175,20 @@ class Consumer(AsyncClosing):
         return frozenset(places or self._fetchers)
 
     def lag(self) -> dict[Place, int | None]:
-        """How many records each partition has beyond those handed out, as of its last fetch; None where that was not told."""
+        """The number of records that are not returned yet, by partition, as of its last fetch; None if the server did
+        not report it."""
         return {place: fetcher.lag for place, fetcher in self._fetchers.items()}
 
     @property
     def metrics(self) -> ConsumerMetrics:
-        """What it has done so far."""
+        """The consumer's counters."""
         joins = 0 if self._member is None else self._member.joins
         return ConsumerMetrics(self._records, self._bytes, self._fetches, joins)
 
     # -- records ---------------------------------------------------------------------------------------------
 
     async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[ConsumedRecord]:  # noqa: ASYNC109 - nothing is cut off
-        """Up to `max_records`, as soon as there is one; none after `timeout` seconds."""
+        """Return up to `max_records` as soon as there is one; an empty list after `timeout` seconds."""
         self._worked_on()
         await self._catch_up()
         await self._wait(timeout)
@@ -201,7 +205,7 @@ class Consumer(AsyncClosing):
         return self
 
     async def __anext__(self) -> ConsumedRecord:
-        """The next record, however long it takes. A record is worked on when the next one is asked for."""
+        """Wait for and return the next record. A record counts as processed when the next one is requested."""
         self._worked_on()
         await self._catch_up()
         while True:
@@ -222,7 +226,7 @@ class Consumer(AsyncClosing):
             self._beat()
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until there is something to hand out or to raise."""
+        """Wait until there are records to return or an error to raise."""
         while not self._failures and not any(self._is_ready(place) for place in self._turns):
             self._check_open()
             self._arrived.clear()
@@ -236,7 +240,7 @@ class Consumer(AsyncClosing):
         return self._fetchers[place].ready > 0 and place not in self._paused
 
     def _next_fetcher(self) -> PartitionFetcher | None:
-        """A partition that has records; they take turns."""
+        """Return a partition that has records; partitions take turns."""
         for at, place in enumerate(self._turns):
             if self._is_ready(place):
                 self._turns.append(self._turns.pop(at))
@@ -252,19 +256,20 @@ class Consumer(AsyncClosing):
     # -- commits ---------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
-        """Commit all that was handed out, or the offsets given (the next to read). Fenced where one is a member.
+        """Commit the offsets of all returned records, or the given offsets (the next to read). A member's commit is
+        fenced.
 
-        `RefusedError(REJOIN)`: the group has changed and nothing was committed. What was handed out may be handed to somebody
-        else too; of partitions that this member keeps it is not handed out again, and goes with the next commit.
+        `RefusedError(REJOIN)`: the group has rebalanced and nothing was committed. Another member may get the same
+        records. Records of partitions that this member keeps are not returned again, and belong to the next commit.
         """
         self._check_open()
         await self._catch_up()
-        wanted = (
+        explicit = (
             {fetcher.place: fetcher.position for fetcher in self._fetchers.values()}
             if offsets is None
             else dict(offsets)
         )
-        await self._commit(wanted)
+        await self._commit(explicit)
         if offsets is None:
             self._read_as = None
 
@@ -278,33 +283,38 @@ class Consumer(AsyncClosing):
             if fetcher.committed != offset:
                 moved.setdefault(topic, {})[partition] = offset
         membership = self.membership
-        for topic, wanted in moved.items():
+        for topic, moves in moved.items():
             try:
-                await self._ask(lambda t=topic, w=wanted: self._driver.commit(group, t, w, membership))  # type: ignore[misc]
+                await self._ask(lambda t=topic, w=moves: self._driver.commit(group, t, w, membership))  # type: ignore[misc]
             except RefusedError as error:
                 if error.reason is Refusal.REJOIN:
                     self.rejoin()
                 raise
-            for partition, offset in wanted.items():
+            for partition, offset in moves.items():
                 if (fetcher := self._fetchers.get((topic, partition))) is not None:
                     fetcher.committed = offset
 
-    # -- told by transactions ----------------------------------------------------------------------------------
+    # -- called by transactions --------------------------------------------------------------------------------
 
     def check_transactional(self) -> None:
-        """`ValueError` if its offsets cannot be committed by a transaction."""
+        """Raise `ValueError` if the consumer's offsets cannot be committed by a transaction."""
         self._require_commits()
         if self._options.auto_commit_ms is not None:
-            raise ValueError("a transaction commits what its consumer has read: a consumer without auto_commit_ms")
+            raise ValueError("a transaction commits its consumer's offsets: use a consumer without auto_commit_ms")
 
     def uncommitted(self) -> GroupOffsets | None:
-        """Under the generation in which all of it was handed out: if the group has changed since, others may have it too."""
+        """Return uncommitted offsets with their generation; raises after a rebalance, because other members may have
+        the records."""
         assert self._group is not None
         member = self._read_as
         if member != self.membership and member is not None:
-            words = "the group has changed since these records were read; they are read again by whoever has them now"
+            words = "the group has rebalanced since these records were read; they are read again by their new owners"
             raise RefusedError(Refusal.REJOIN, self._driver.name, "", words)
-        moved = {each.place: each.position for each in self._fetchers.values() if each.position != each.settled}
+        moved = {
+            fetcher.place: fetcher.position
+            for fetcher in self._fetchers.values()
+            if fetcher.position != fetcher.settled
+        }
         if not moved:
             return None
         if member is None:
@@ -312,14 +322,14 @@ class Consumer(AsyncClosing):
         return GroupOffsets(self._group, moved, member.member, member.generation, member.instance)
 
     def committed_with(self, read: GroupOffsets) -> None:
-        """A transaction committed these."""
+        """Record that a transaction committed these offsets."""
         self._read_as = None
         for place, offset in read.offsets.items():
             if (fetcher := self._fetchers.get(place)) is not None:
                 fetcher.committed = offset
 
     def go_back(self) -> None:
-        """What was handed out since the last commit does not count: it is handed out again, from the next poll on."""
+        """Discard what was returned since the last commit: the next poll returns it again."""
         self._is_behind = True
 
     async def _catch_up(self) -> None:
@@ -328,7 +338,7 @@ class Consumer(AsyncClosing):
         for fetcher in list(self._fetchers.values()):
             place = fetcher.place
             committed = await self.committed(*place)
-            if self._fetchers.get(place) is fetcher:  # a rebalance may have taken it meanwhile
+            if self._fetchers.get(place) is fetcher:  # a rebalance may have removed it during the await
                 self._drop([place])
                 self._place_at(place, fetcher.began if committed is None else committed)
         self._is_behind, self._read_as = False, None
@@ -343,7 +353,7 @@ class Consumer(AsyncClosing):
         return self._group
 
     async def committed(self, topic: str, partition: int) -> int | None:
-        """Where the group goes on; None if it never committed (0 looks the same in most dialects)."""
+        """Return the group's committed offset; None if it never committed (most dialects answer 0 then)."""
         if self._group is None:
             raise ValueError("commits belong to a group: name one in assign() or subscribe()")
         group = self._group
@@ -360,9 +370,9 @@ class Consumer(AsyncClosing):
             await self._commit_worked_on()
 
     async def _commit_worked_on(self) -> None:
-        """What was handed out before the last call: the rest may still be worked on.
+        """Commit the records returned before the last call; the last ones may still be in processing.
 
-        Where nothing was handed out nothing is committed: 0 would read as "this group has begun".
+        If nothing was returned, nothing is committed: a committed 0 would mean that the group has begun.
         """
         try:
             await self._commit(
@@ -375,7 +385,7 @@ class Consumer(AsyncClosing):
         except RefusedError as error:
             if (
                 error.reason is not Refusal.REJOIN
-            ):  # of a rebalance the member knows; who has the partition now reads it again
+            ):  # the member handles a rebalance; the partition's new owner reads these records again
                 self.stopped(error)
         except ClientError as error:
             self.stopped(error)
@@ -396,7 +406,7 @@ class Consumer(AsyncClosing):
         fetcher.task = self._tasks.spawn(fetcher.run(), f"fetch {fetcher.topic}/{fetcher.partition}")
 
     async def _begin(self, place: Place, start: Start) -> int:
-        """Where the group has committed, else as asked."""
+        """Return the group's committed offset, else the offset of `start`."""
         if self._group is not None:
             group = self._group
             committed = await self._ask(lambda: self._driver.committed(group, *place))
@@ -412,7 +422,7 @@ class Consumer(AsyncClosing):
             if fetcher.task is not None:
                 fetcher.task.cancel()
 
-    # -- told by fetchers and by the member ---------------------------------------------------------------------
+    # -- called by fetchers and by the member --------------------------------------------------------------------
 
     @property
     def fetcher_count(self) -> int:
@@ -423,23 +433,23 @@ class Consumer(AsyncClosing):
         return self._member.membership if self._member is not None else None
 
     def arrived(self, size: int) -> None:
-        """A fetcher has records to hand out, of so many bytes."""
+        """Called when a fetcher has records of this many bytes to return."""
         self._fetches += 1
         self._bytes += size
         self._arrived.set()
 
     def stopped(self, error: ClientError) -> None:
-        """A fetcher has ended; it begins again when the consumer is asked for records again."""
+        """Called when a fetcher has stopped; it restarts when the consumer is polled again."""
         self._failures.append(error)
         self._arrived.set()
 
     def rejoin(self) -> None:
-        """The server says that the group has changed."""
+        """Called when the server reports a rebalance."""
         if self._member is not None:
             self._member.rejoin()
 
     def keep_only(self, places: Collection[Place]) -> frozenset[Place]:
-        """Lose what is not among these; returns what was lost."""
+        """Drop the partitions that are not among these; return the dropped ones."""
         lost = frozenset(self._fetchers) - frozenset(places)
         self._drop(lost)
         self._paused -= lost
@@ -450,16 +460,17 @@ class Consumer(AsyncClosing):
         await self._add(sorted(gained), start)
         for fetcher in self._fetchers.values():
             if fetcher.task is None or fetcher.task.done():
-                self._fetch_again(fetcher)  # it stopped when it was told that the group has changed
+                self._fetch_again(fetcher)  # it stopped when the server reported the rebalance
         return gained
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
         return await retry(self._policy, call)
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     async def close(self, *, commit: bool = True) -> None:
-        """Stop fetching and leave the group. With `auto_commit_ms` all that was handed out is committed before, if `commit`."""
+        """Stop fetching and leave the group. With `auto_commit_ms`, and if `commit`, first commit all returned
+        records."""
         if self._closed:
             return
         auto = self._options.auto_commit_ms is not None
@@ -476,12 +487,12 @@ class Consumer(AsyncClosing):
             await self._member.leave()
 
     def abandon(self) -> None:
-        """Stop at once, without a word to the group."""
+        """Stop immediately, without leaving the group."""
         self._closed = True
         self._arrived.set()
         self._tasks.cancel()
         self._drop(list(self._fetchers))
 
     async def __aexit__(self, *error: object) -> None:
-        # After an error nobody knows whether the last records were worked on: they are read again.
+        # After an error it is unknown whether the last records were processed: they are read again.
         await self.close(commit=error[0] is None)

@@ -1,17 +1,16 @@
-"""One record's way from `send` to its acknowledgement, and the rule that decides whether it is sent again.
+"""The delivery of one record from `send` to its acknowledgement, and the rule for retries.
 
-Knows: what each outcome of an attempt allows. Refuses to know: dialects, buffers, time.
-Invariants: a record is acknowledged only by an answer that says where it is. What may be stored is sent again only under an
-identity by which the server recognises it, or by who asked for at-least-once; else its sender is told that nobody knows. Once an
-attempt of a batch is in doubt, no later refusal can take the doubt away.
+A record counts as acknowledged only by an answer with its offset. A record that may be stored is retried only under
+an identity that lets the server recognize it, or if the caller chose at-least-once. Otherwise the caller gets
+`UnknownOutcomeError`. Once an attempt of a batch is in doubt, a later refusal does not remove the doubt.
 
-| outcome of an attempt | with identity | exactly as said (default) | at-least-once |
+| outcome of an attempt | with identity | exactly once or error (default) | at-least-once |
 |---|---|---|---|
-| not sent | again | again | again |
-| refused, not stored, may succeed later | again | again | again |
-| refused, not stored, for good | told | told | told |
-| refused, maybe stored | again | `UnknownOutcomeError` | again if it may succeed later, else `UnknownOutcomeError` |
-| sent, no answer | again | `UnknownOutcomeError` | again |
+| not sent | retry | retry | retry |
+| refused, not stored, retriable | retry | retry | retry |
+| refused, not stored, final | error | error | error |
+| refused, maybe stored | retry | `UnknownOutcomeError` | retry if retriable, else `UnknownOutcomeError` |
+| sent, no answer | retry | `UnknownOutcomeError` | retry |
 """
 
 import asyncio
@@ -25,16 +24,16 @@ from braidlog.model.record import NewRecord
 
 
 class Retries(StrEnum):
-    """What a producer does when a dialect cannot recognise a retry and an answer was lost."""
+    """How a producer handles a lost answer if the dialect cannot recognize a retry."""
 
     SAFE = "safe"
-    """Tell the sender: the record is stored once or not at all."""
+    """Raise an error: the record is stored once or not at all."""
     AT_LEAST_ONCE = "at-least-once"
-    """Send it again: the record is stored once or more often."""
+    """Retry: the record is stored once or more often."""
 
 
 class Delivery:
-    """A record on its way. Await it for where it is, or for why it is not."""
+    """A record that was sent. Await it for its partition and offset, or for its error."""
 
     __slots__ = ("_future", "_seen", "deadline", "error", "in_doubt", "record", "size")
 
@@ -44,21 +43,21 @@ class Delivery:
         self.size = size
         self.deadline = loop.time() + seconds_max
         self.error: ClientError | None = None
-        """Of the last attempt."""
+        """The error of the last attempt."""
         self.in_doubt = False
-        """Whether some attempt may have stored it."""
+        """Whether an attempt may have stored the record."""
         self._future: asyncio.Future[Placed] = loop.create_future()
         self._seen = False
 
     def __repr__(self) -> str:
         if not self._future.done():
-            return "<Delivery: on its way>"
+            return "<Delivery: in flight>"
         error = self._future.exception()
         return f"<Delivery: {self._future.result() if error is None else repr(error)}>"
 
     def __await__(self) -> Generator[Any, None, Placed]:
         self._seen = True
-        # Shielded: who stops waiting does not take back what was sent.
+        # Shielded: cancelling the waiter must not cancel the delivery.
         return asyncio.shield(self._future).__await__()
 
     def done(self) -> bool:
@@ -69,18 +68,18 @@ class Delivery:
         return self._future.done() and self._future.exception() is None
 
     def result(self) -> Placed:
-        """Where it is, once it is done; raises why it is not."""
+        """Return partition and offset of a finished delivery, or raise its error."""
         self._seen = True
         return self._future.result()
 
     @property
     def unseen_failure(self) -> BaseException | None:
-        """Why it failed, if nobody has looked."""
+        """The error, if no caller has seen it."""
         return None if self._seen else self.failure
 
     @property
     def failure(self) -> BaseException | None:
-        """Why it failed, if it did; whoever was told of it."""
+        """The error, if the delivery failed, whether or not a caller has seen it."""
         return self._future.exception() if self._future.done() else None
 
     def stored(self, placed: Placed) -> None:
@@ -88,26 +87,26 @@ class Delivery:
 
     def failed(self, error: ClientError) -> None:
         self._future.set_exception(error)
-        self._future.exception()  # whoever does not look learns of it from flush, not from the loop's log
+        self._future.exception()  # an unseen error is raised by flush, not logged by the event loop
 
 
 def leaves_doubt(error: ClientError, acks: Acks = Acks.LEADER) -> bool:
-    """Whether what was asked may be done although the attempt failed."""
+    """Return whether the request may have taken effect although the attempt failed."""
     if isinstance(error, NoAnswerError):
         return True
     if not isinstance(error, RefusedError):
         return False
     if error.reason is Refusal.NOT_LEADER and acks is Acks.ALL:
-        return True  # a leader that lost its office while it waited for replicas says so too, and has the record
+        return True  # a leader that lost leadership while it waited for replicas answers this too, and has stored the record
     return error.reason.stored is Stored.MAYBE
 
 
 def judge(
     error: ClientError, *, in_doubt: bool, doubtful: bool, identified: bool, retries: Retries
 ) -> ClientError | None:
-    """What the sender is told, or None to send it again.
+    """Return the error for the caller, or None to retry.
 
-    `doubtful` is this attempt, `in_doubt` any attempt, this one included.
+    `doubtful`: this attempt may have stored the record; `in_doubt`: any attempt may have.
     """
     if doubtful and not identified and (retries is Retries.SAFE or not error.retriable):
         return unknown(error)
@@ -117,6 +116,6 @@ def judge(
 
 
 def unknown(error: ClientError) -> UnknownOutcomeError:
-    told = UnknownOutcomeError(f"the record may be stored, once, or not at all: {error}")
-    told.__cause__ = error
-    return told
+    outcome = UnknownOutcomeError(f"the record may be stored, once, or not at all: {error}")
+    outcome.__cause__ = error
+    return outcome

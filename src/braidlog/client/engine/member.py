@@ -1,8 +1,8 @@
-"""A member of a group: it joins, is heard of, joins again, leaves.
+"""A group member: joins, sends heartbeats, rejoins, leaves.
 
-Knows: generations and what a new one means for the partitions held. Refuses to know: records, commits.
-Invariant: a partition keeps its place through a rebalance only if it was this member's in two generations that follow each other:
-else somebody else may have had it in between, and it begins anew where the group has committed.
+Does not handle: records, commits. A partition keeps its position through a rebalance only if this member owned it in
+two consecutive generations. Otherwise another member may have owned it in between, and reading restarts at the
+group's committed offset.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from braidlog.client.engine.consumer import Consumer
 
 Leaving = Callable[[frozenset[Place]], Awaitable[object] | None]
-"""Called with what is held, before the member joins again: it can still be committed."""
+"""Called with the assigned partitions before the member rejoins, while they can still be committed."""
 Rebalanced = Callable[[frozenset[Place], frozenset[Place]], Awaitable[object] | None]
-"""Called with what was lost and what was gained."""
+"""Called with the lost and the gained partitions."""
 
 _LEAVE_SECONDS_MAX = 5.0
 _PATTERN = frozenset("*?[")
 
 
 class Subscription(NamedTuple):
-    """What a member wants: topics, by their names or by patterns (`orders-*`), from where on, and who is told of changes."""
+    """A subscription: topics by name or pattern (`orders-*`), where to start, and the rebalance callbacks."""
 
     group: str
     topics: tuple[str, ...]
@@ -45,23 +45,23 @@ def is_pattern(topic: str) -> bool:
 
 
 async def matching(driver: Driver, policy: Policy, topics: Sequence[str]) -> tuple[str, ...]:
-    """The topics of these names and patterns, each once. A name need not be there yet."""
-    found = [topic for topic in topics if not is_pattern(topic)]
+    """Return the topics that match these names and patterns, without duplicates. A named topic need not exist yet."""
+    matches = [topic for topic in topics if not is_pattern(topic)]
     patterns = [topic for topic in topics if is_pattern(topic)]
     if patterns:
         there = await retry(policy, driver.list_topics)
-        found += [topic for topic in there if any(fnmatchcase(topic, pattern) for pattern in patterns)]
-    return tuple(dict.fromkeys(found))
+        matches += [topic for topic in there if any(fnmatchcase(topic, pattern) for pattern in patterns)]
+    return tuple(dict.fromkeys(matches))
 
 
 class Member:
     """One member of one group."""
 
-    def __init__(self, owner: "Consumer", driver: Driver, policy: Policy, wanted: Subscription) -> None:
+    def __init__(self, owner: "Consumer", driver: Driver, policy: Policy, subscription: Subscription) -> None:
         self._owner = owner
         self._driver = driver
         self._policy = policy
-        self._wanted = wanted
+        self._wanted = subscription
         self._again = asyncio.Event()
         self.membership: Membership | None = None
         self.joins = 0
@@ -75,7 +75,7 @@ class Member:
         self._again.set()
 
     async def join(self) -> None:
-        """Join, or join again, and hold what the new generation gives."""
+        """Join or rejoin the group, and adopt the assignment of the new generation."""
         self._again.clear()
         old = self.membership
         if self._wanted.before_rebalance is not None and old is not None:
@@ -84,8 +84,8 @@ class Member:
         self.joins += 1
         places = frozenset(new.places)
         follows = old is not None and 0 <= new.generation - old.generation <= 1
-        self._again.clear()  # whoever called for it meanwhile was of the generation that is over
-        # In one step: whoever commits from here on does so as a member of the new generation, and of nothing it lost.
+        self._again.clear()  # a request to rejoin during the join was about the previous generation
+        # Without an await: commits from here on belong to the new generation, and exclude lost partitions.
         self.membership = new
         lost = self._owner.keep_only(places if follows else ())
         gained = await self._owner.gain(places, self._wanted.start)
@@ -94,7 +94,7 @@ class Member:
 
     async def _joined(self) -> Membership:
         topics = await matching(self._driver, self._policy, self._wanted.topics)
-        # Told to join again while joining: the group changes this very moment.
+        # The server requested another rejoin during the join: the group is still changing.
         return await retry(
             self._policy,
             lambda: self._driver.join(self._wanted.group, topics, self._wanted.who),
@@ -102,7 +102,7 @@ class Member:
         )
 
     async def run(self, heartbeat_seconds: float, patterns_seconds: float) -> None:
-        """Be heard of; join again whenever the server or a fetcher says so, or another topic matches a pattern."""
+        """Send heartbeats; rejoin when the server or a fetcher requests it, or when a new topic matches a pattern."""
         loop = asyncio.get_running_loop()
         pause = heartbeat_seconds
         looked = loop.time()
@@ -121,7 +121,7 @@ class Member:
                 if _is_rejoin(error):
                     self._again.set()
                 elif error.retriable and not self._again.is_set():
-                    pause = heartbeat_seconds / 4  # the session has a deadline of its own: try sooner
+                    pause = heartbeat_seconds / 4  # the session expires independently: retry sooner
                 else:
                     self._again.set()
                     self._owner.stopped(error)
@@ -133,7 +133,7 @@ class Member:
             self._again.set()
 
     async def leave(self) -> None:
-        """Say goodbye, if that is possible: else the group notices by itself."""
+        """Leave the group if the server is reachable; otherwise the session expires."""
         if self.membership is not None:
             with contextlib.suppress(ClientError, TimeoutError):
                 async with asyncio.timeout(_LEAVE_SECONDS_MAX):
@@ -141,7 +141,7 @@ class Member:
 
 
 async def _await_callback(answer: Awaitable[object] | None) -> None:
-    """A callback may be a plain function or a coroutine's."""
+    """Call back a plain function or a coroutine function."""
     if isawaitable(answer):
         await answer
 

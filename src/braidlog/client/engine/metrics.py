@@ -1,10 +1,10 @@
-"""What a producer and a consumer have done so far, in numbers that only grow: whoever wants rates takes them now and then."""
+"""Counters of a producer and of a consumer, which only increase: callers compute rates from two readings."""
 
 import msgspec
 
 
 class ProducerMetrics(msgspec.Struct, frozen=True):
-    """`records` were taken by `send`; each is acknowledged, failed or on its way. `bytes` are those acknowledged."""
+    """`records` were accepted by `send`; each is acknowledged, failed or in flight. `bytes` are those acknowledged."""
 
     records: int
     acknowledged: int
@@ -12,11 +12,12 @@ class ProducerMetrics(msgspec.Struct, frozen=True):
     bytes: int
     batches: int
     attempts: int
-    """Of batches: so many more than `batches` were sent again."""
+    """Of batches; the excess over `batches` is retries."""
 
 
 class ConsumerMetrics(msgspec.Struct, frozen=True):
-    """`records` were handed out; `bytes` of keys, values and headers came by `fetches` that had some. `joins` of its group."""
+    """`records` were returned; `bytes` of keys, values and headers came in non-empty `fetches`. `joins` counts group
+    joins."""
 
     records: int
     bytes: int

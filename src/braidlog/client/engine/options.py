@@ -1,4 +1,4 @@
-"""What can be set of a producer and of a consumer: the keywords of `client.producer()` and `client.consumer()`."""
+"""Options of a producer and of a consumer: the keywords of `client.producer()` and `client.consumer()`."""
 
 from typing import Literal, TypedDict
 
@@ -9,26 +9,29 @@ from braidlog.client.engine.delivery import Retries
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`idempotent` None: wherever the dialect can. `acks` None: all for an idempotent producer, leader for others. What a leader
-    alone has acknowledged may be gone after a fail-over, and the next leader refuses the numbers that follow it."""
+    """`idempotent` None: if the dialect supports it. `acks` None: all for an idempotent producer, otherwise leader. A
+    record that only the leader acknowledged may be lost in a failover; the next leader then refuses the sequence
+    numbers that follow it."""
 
     acks: Acks | None = None
     linger_ms: float = 0
-    """How long a batch waits for more. Without it, what was sent while another batch was on its way still goes together."""
+    """How long a batch waits for more records. Even with 0, records sent during a batch's flight share the next
+    batch."""
     batch_bytes_max: int = 1024 * 1024
     batch_records_max: int = 10_000
     buffer_bytes_max: int = 32 * 1024 * 1024
     delivery_timeout: float = 120.0
-    """Seconds from `send` until a record is given up. An attempt that is on its way then is waited for."""
+    """Seconds from `send` until a record is given up. An attempt in flight at that time is awaited."""
     send_timeout: float = 60.0
     """Seconds that `send` waits for room in the buffer."""
     idempotent: bool | None = None
     retries: Retries = Retries.SAFE
     transactional_id: str | None = None
-    """With it the producer writes in transactions only: `async with producer.transaction()`. Who begins under a name fences who
-    had it, and aborts what that one left open: each of the producers that run at once has a name of its own, which stays."""
+    """With it the producer writes in transactions only: `async with producer.transaction()`. A new producer under the
+    same id fences the old one and aborts its open transaction: each concurrent producer needs its own id, which must
+    stay the same."""
     transaction_timeout: float = 60.0
-    """Seconds after which the server aborts a transaction that is neither committed nor aborted."""
+    """Seconds after which the server aborts an open transaction."""
     trace_context: bool = False
     """Put the current OpenTelemetry context into the headers of each record (`braidlog.client.tracing`)."""
 
@@ -36,7 +39,7 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         return able.idempotence and self.idempotent is not False
 
     def acks_of(self, able: Capabilities) -> Acks:
-        """What is asked of a server that is able to do so much."""
+        """Return the acks to request from a server with these capabilities."""
         if self.acks is not None:
             return self.acks
         return Acks.ALL if self.is_idempotent(able) and Acks.ALL in able.acks else Acks.LEADER
@@ -45,16 +48,16 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     fetch_bytes_max: int = 1024 * 1024
     prefetch_bytes_max: int = 8 * 1024 * 1024
-    """All partitions together; each has its part."""
+    """For all partitions together; each gets an equal share."""
     wait_ms: int = 500
-    """How long the server may hold a fetch when there is nothing."""
+    """How long the server may hold a fetch when there are no records."""
     reset: Literal["earliest", "latest"] | None = None
-    """Where to go on when an offset is not there any more. None: `poll` raises."""
+    """Where to continue when an offset no longer exists (offset reset). None: `poll` raises."""
     auto_commit_ms: int | None = None
-    """None: offsets are committed by `commit()` alone."""
+    """None: offsets are committed only by `commit()`."""
     heartbeat_seconds: float = 3.0
     patterns_seconds: float = 30.0
-    """How often a member that subscribed to patterns looks for topics that match."""
+    """How often a member that subscribed to patterns looks for matching topics."""
 
 
 class ProducerKeywords(TypedDict, total=False):

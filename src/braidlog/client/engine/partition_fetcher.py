@@ -1,8 +1,7 @@
-"""One partition that a consumer reads: where it is, what was fetched ahead.
+"""Prefetches one partition for its consumer.
 
-Knows: positions, the buffer and its bound. Refuses to know: groups, who else reads.
-Invariant: records are handed out in order and once; `position` is the offset after the last one handed out, so what is committed
-was handed out. A fetcher that was dropped hands out nothing more.
+Does not handle: groups, other consumers. Records are returned in order and once. `position` is the offset after the
+last returned record, so commits cover returned records only. A dropped fetcher returns nothing more.
 """
 
 import asyncio
@@ -24,7 +23,7 @@ _FETCH_BYTES_MIN = 64 * 1024
 
 
 class PartitionFetcher:
-    """Fetches one partition ahead of its consumer."""
+    """Prefetches one partition for its consumer."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class PartitionFetcher:
         self.position = offset
         self.began = offset
         self.processed = offset
-        """Where the consumer had got when it was last asked for more: all before that was worked on."""
+        """The position at the consumer's last poll: all records before it were processed."""
         self.committed: int | None = None
         self._next_fetch = offset
         self._high_watermark: int | None = None
@@ -66,10 +65,10 @@ class PartitionFetcher:
 
     @property
     def settled(self) -> int:
-        """Where the group has committed, as far as this consumer knows; else where it began."""
+        """The group's committed offset, as far as this consumer knows; else the start offset."""
         return self.began if self.committed is None else self.committed
 
-    # -- handing out -----------------------------------------------------------------------------------------
+    # -- returning records -----------------------------------------------------------------------------------
 
     @property
     def ready(self) -> int:
@@ -77,12 +76,12 @@ class PartitionFetcher:
 
     @property
     def reached(self) -> int:
-        """All before this was handed out, or is nothing to hand out: marks of transactions, what compaction took."""
+        """The offset before which nothing is left to return: control records and compacted offsets are skipped."""
         return self.position if self._records else max(self.position, self._next_fetch)
 
     @property
     def lag(self) -> int | None:
-        """Records that are stored and not handed out, as of the last fetch."""
+        """The number of stored records that are not returned yet, as of the last fetch."""
         return None if self._high_watermark is None else max(self._high_watermark - self.reached, 0)
 
     def take(self) -> ConsumedRecord:
@@ -94,7 +93,7 @@ class PartitionFetcher:
         return record
 
     def clear(self) -> None:
-        """Forget what was fetched ahead."""
+        """Discard prefetched records."""
         self._records.clear()
         self._bytes = 0
         self._has_room.set()
@@ -106,7 +105,7 @@ class PartitionFetcher:
         return max(self._options.prefetch_bytes_max // self._owner.fetcher_count, _FETCH_BYTES_MIN)
 
     async def run(self) -> None:
-        """Fetch ahead until something is in the way."""
+        """Prefetch until an error stops it."""
         idle = _IDLE_SECONDS_MIN
         while True:
             await self._has_room.wait()
@@ -127,7 +126,7 @@ class PartitionFetcher:
                 idle = min(idle * 2, _IDLE_SECONDS_MAX)
 
     async def _fetch(self) -> Fetched:
-        # Partitions that share a connection wait one after the other: each for less.
+        # Partitions that share a connection wait one after the other: divide the wait time.
         sharing = -(-self._owner.fetcher_count // FETCH_CHANNELS_MAX)
         bytes_max = min(self._options.fetch_bytes_max, max(self._quota // 2, _FETCH_BYTES_MIN))
         wait_ms, member = self._options.wait_ms // sharing, self._owner.membership
@@ -136,7 +135,7 @@ class PartitionFetcher:
         )
 
     async def _cope(self, error: RefusedError) -> bool:
-        """Whether to go on after a refusal."""
+        """Handle a refusal; return whether to continue."""
         if error.reason is Refusal.REJOIN and self._owner.membership is not None:
             self._owner.rejoin()
             return False

@@ -1,9 +1,9 @@
-"""The records of one partition on their way: batch after batch, each tried until it has an outcome.
+"""Sends the records of one partition in batches, and retries each batch until its outcome is known.
 
-Knows: batching, attempts, identities. Refuses to know: dialects; what an outcome allows (`delivery.py`).
-Invariants: one batch is on its way at a time, so acknowledged records stand in the order they were sent. A batch that is sent
-again under an identity is the very same batch. A sequence number that may have been used is never used for another record: after
-a batch that ended in doubt the partition is written under a new name.
+Does not handle: dialects, which outcome allows a retry (`delivery.py`). One batch is in flight at a time, so
+acknowledged records are stored in the order they were sent. A retry under an identity carries the same bytes. A
+sequence number that may have been used is never used for another record: after a batch that ended in doubt the sender
+continues under a new producer name.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from braidlog.client.engine.producer import Producer
 
 RECORD_OVERHEAD_BYTES = 256
-"""What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
+"""Memory cost of a record beyond its bytes: `Delivery.size` is the record's wire weight plus this."""
 
 
 class PartitionSender:
-    """One partition of a topic; all of a topic where the server chooses."""
+    """Sends one partition of a topic, or the whole topic if the server chooses partitions."""
 
     def __init__(
         self, owner: "Producer", driver: Driver, policy: Policy, options: ProducerOptions, topic: str, partition: int
@@ -58,18 +58,18 @@ class PartitionSender:
 
     @property
     def retrying(self) -> ClientError | None:
-        """Why the batch on its way has to be sent again, if it has."""
+        """Why the batch in flight is being retried, or None."""
         return next((each.error for each in self._flying if each.error is not None and not each.done()), None)
 
     def begin(self, producer: TransactionalProducer) -> None:
-        """A transaction begins. Numbers go on within an epoch, and begin again with the next one."""
+        """Begin a transaction. Sequence numbers continue within an epoch, and restart with the next one."""
         if self._identity is None or self._identity.transaction != producer:
             self._identity = Identity(producer.transactional_id, 1, producer)
 
-    # -- in --------------------------------------------------------------------------------------------------
+    # -- queueing --------------------------------------------------------------------------------------------
 
     def put(self, delivery: Delivery) -> None:
-        """`ClosedError` if there is nobody left to send it."""
+        """Queue a record; `ClosedError` if the sender has crashed or closed."""
         if self._crash:
             raise ClosedError(self._crash)
         self._waiting.append(delivery)
@@ -80,14 +80,14 @@ class PartitionSender:
             self._full.set()
 
     async def flush(self) -> None:
-        """Wait until all that was put so far has its outcome."""
+        """Wait until every queued record has its outcome."""
         if self.unsettled:
             done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._flushing.append((self._put_count, done))
             self._full.set()
             await done
 
-    # -- out -------------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         while True:
@@ -97,12 +97,12 @@ class PartitionSender:
             await self._deliver(self._take())
 
     def crashed(self, error: BaseException) -> None:
-        """`run` has ended by a defect: nobody must wait for it for ever, now or later."""
-        self._crash = f"the producer of {self._topic} crashed, make a new one: {error!r}"
+        """Called when `run` failed by a defect: fail all records, now and later, so that no caller waits forever."""
+        self._crash = f"the producer of {self._topic} crashed; create a new one: {error!r}"
         self.abandon(ClosedError(self._crash))
 
     def _take(self) -> list[Delivery]:
-        """The next batch: as many as fit, at least one."""
+        """Return the next batch: as many records as fit, at least one."""
         batch: list[Delivery] = []
         size = 0
         while self._waiting and len(batch) < self._records_max:
@@ -123,7 +123,7 @@ class PartitionSender:
     async def _deliver(self, batch: list[Delivery]) -> None:
         left = batch[0].deadline - asyncio.get_running_loop().time()
         if left <= 0 and self._last_error is not None:
-            # The batch before it was given up, and this one has waited as long: it is not tried at all.
+            # The previous batch was given up, and this one has waited as long: it is not attempted.
             self._tell_all(batch, ConnectError(f"not sent in time: {self._last_error}"))
         backoff = Backoff(self._policy, left)
         pending = [delivery for delivery in batch if not delivery.done()]
@@ -146,10 +146,10 @@ class PartitionSender:
             return [error] * len(records)
 
     def _settle(self, pending: Sequence[Delivery], outcomes: Sequence[Placed | ClientError]) -> list[Delivery]:
-        """Tell those that have their outcome; return those to send again, in order.
+        """Complete the records with a final outcome; return those to retry, in order.
 
-        Only where records are answered one by one can some be stored and others not. A record is then not sent again once a later
-        one of its key is stored: it would come after it.
+        Only dialects that acknowledge records one by one can store some records of a batch and not others. A record
+        is not retried once a later record with its key is stored, because it would overwrite that one.
         """
         last_stored = {
             delivery.record.key: at
@@ -161,13 +161,13 @@ class PartitionSender:
             if isinstance(outcome, Placed):
                 delivery.stored(outcome)
                 continue
-            told = self._verdict(delivery, outcome)
-            if told is None and at < last_stored.get(delivery.record.key, -1):
-                told = unknown(outcome) if delivery.in_doubt else outcome
-            if told is None:
+            final_error = self._verdict(delivery, outcome)
+            if final_error is None and at < last_stored.get(delivery.record.key, -1):
+                final_error = unknown(outcome) if delivery.in_doubt else outcome
+            if final_error is None:
                 again.append(delivery)
             else:
-                self._tell(delivery, told)
+                self._tell(delivery, final_error)
         return again
 
     def _verdict(self, delivery: Delivery, error: ClientError) -> ClientError | None:
@@ -209,11 +209,11 @@ class PartitionSender:
                 entry[1].set_result(None)
 
     def abandon(self, why: ClientError) -> None:
-        """Nothing more will be tried: tell whoever still waits what is known."""
+        """Stop sending; fail the records that still wait."""
         left = [*self._flying, *self._waiting]
         for at, delivery in enumerate(left):
             if not delivery.done():
-                # What is on its way may have arrived, which matters to nobody if it was aborted.
+                # A batch in flight may have been stored, which does not matter if its transaction was aborted.
                 is_unknown = at < len(self._flying) and not isinstance(why, AbortedError)
                 self._tell(delivery, unknown(why) if is_unknown else why)
         self._waiting.clear()
@@ -227,11 +227,11 @@ def _new_identity() -> Identity:
 
 
 def _next_identity(identity: Identity, batch: Sequence[Delivery]) -> Identity:
-    """Whole batches are stored or not: what became of the first record became of all."""
+    """Return the identity of the next batch. Batches are stored whole: the first record's outcome is that of all."""
     first = batch[0]
     if first.is_stored:
         return Identity(identity.producer, identity.sequence + len(batch), identity.transaction)
     if identity.transaction is not None:
-        return identity  # the transaction fails, and the next one has an epoch of its own
+        return identity  # the transaction fails, and the next one has its own epoch
     fenced = isinstance(first.error, RefusedError) and first.error.reason is Refusal.FENCED
     return _new_identity() if first.in_doubt or fenced else identity

@@ -1,9 +1,8 @@
-"""The producer: records in, acknowledgements out.
+"""The producer: accepts records and returns acknowledgements.
 
-Knows: which partition a record goes to, how much may wait. Refuses to know: dialects; batches and attempts
-(`partition_sender.py`); what an outcome allows (`delivery.py`).
-Invariant: the buffer never holds more than `buffer_bytes_max`: `send` waits. Every record that was taken gets an outcome, and a
-failure that nobody looked at is raised by `flush`.
+Does not handle: dialects; batches and attempts (`partition_sender.py`); retry rules (`delivery.py`). The buffer holds
+at most `buffer_bytes_max`: `send` waits for room. Every accepted record gets an outcome, and `flush` raises a failure
+that no caller has seen.
 """
 
 import asyncio
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
 
 SERVER_CHOOSES = -1
 _METADATA_SECONDS = 300.0
-"""So long a topic's number of partitions is believed."""
+"""How long a topic's partition count is cached."""
 _UNSEEN_MAX = 1000
-"""Failures that are kept for `flush` to raise; beyond, they are counted by nobody."""
+"""The number of failures kept for `flush` to raise; later ones are dropped."""
 
 
 class _Topic:
-    """What is known of a topic: its partitions, and which one keyless records go to now."""
+    """Cached state of a topic: its partition count, and the current partition of keyless records."""
 
     __slots__ = ("_learned_at", "partitions", "sticky")
 
@@ -68,7 +67,7 @@ class _Topic:
 
 
 class Producer(AsyncClosing):
-    """Made by `client.producer()`. `await send(...)` gives a `Delivery`; await that for the acknowledgement."""
+    """Made by `client.producer()`. `await send(...)` returns a `Delivery`; await that for the acknowledgement."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions, clock: Clock | None = None) -> None:
         if options.acks_of(driver.capabilities) not in driver.capabilities.acks:
@@ -82,13 +81,13 @@ class Producer(AsyncClosing):
         if options.transactional_id is not None:
             driver.require("transactions")
             if options.idempotent is False or options.acks_of(driver.capabilities) is not Acks.ALL:
-                raise ValueError("what is written in transactions is idempotent and acknowledged by all")
+                raise ValueError("transactions need an idempotent producer with acks=all")
             self._named = NamedProducer(driver, policy, options)
         if options.trace_context:
             check_installed()
             if driver.capabilities.headers is not Headers.ANY:
                 raise UnsupportedError(
-                    f"{driver.name} does not support trace_context: it carries no headers of any name"
+                    f"{driver.name} does not support trace_context: it cannot carry arbitrary headers"
                 )
         self._driver = driver
         self._policy = policy
@@ -108,17 +107,17 @@ class Producer(AsyncClosing):
 
     @property
     def unflushed(self) -> int:
-        """Records that were sent and have no outcome yet."""
+        """The number of records without an outcome."""
         return sum(sender.unsettled for sender in self._senders.values())
 
     @property
     def retrying(self) -> ClientError | None:
-        """Why records are being sent again at this moment, if some are."""
+        """Why records are being retried, or None."""
         return next((error for error in (sender.retrying for sender in self._senders.values()) if error), None)
 
     @property
     def metrics(self) -> ProducerMetrics:
-        """What it has done so far."""
+        """The producer's counters."""
         return ProducerMetrics(
             self._settled_count + self.unflushed,
             self._stored_count,
@@ -144,11 +143,11 @@ class Producer(AsyncClosing):
         headers: Iterable[Header] = (),
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Hand a record over; waits only while the buffer is full. Await what it returns for the acknowledgement."""
+        """Queue a record; waits only while the buffer is full. Await the result for the acknowledgement."""
         return await self.send_record(topic, NewRecord(value, key, tuple(headers), timestamp_ms), partition)
 
     async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
-        """The same for a record that is made already."""
+        """Queue a record object; see `send`."""
         self._check_open()
         self._check_transaction()
         within = self._transaction
@@ -156,7 +155,7 @@ class Producer(AsyncClosing):
         if self._options.trace_context:
             record = msgspec.structs.replace(record, headers=with_context(record.headers))
         if self._stamps and record.timestamp_ms is None:
-            # Once, here: a batch that is sent again must be the same to the last bit.
+            # Once, here: a retried batch must carry the same bytes.
             record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
         size = self._driver.check(topic, record) + RECORD_OVERHEAD_BYTES
         if not self._budget.take_now(size):
@@ -175,7 +174,7 @@ class Producer(AsyncClosing):
     async def send_many(
         self, topic: str, records: Iterable[NewRecord | bytes], *, partition: int | None = None
     ) -> list[Delivery]:
-        """Several records, in order."""
+        """Queue several records, in order."""
         return [
             await self.send_record(topic, record if isinstance(record, NewRecord) else NewRecord(record), partition)
             for record in records
@@ -238,13 +237,15 @@ class Producer(AsyncClosing):
     # -- transactions ------------------------------------------------------------------------------------------
 
     def transaction(self, consumer: "Consumer | None" = None) -> Transaction:
-        """All that is sent in `async with producer.transaction():` counts together, when it is left; by an exception, never.
+        """Return a transaction: records sent inside `async with producer.transaction():` are committed when the block
+        ends.
 
-        With a `consumer`, all that it has handed out is committed for its group with it. After an abort it reads that again.
+        An exception aborts it. With a `consumer`, the offsets of all records that it returned are committed in the
+        same transaction. After an abort the consumer reads those records again.
         """
         self._check_open()
         if self._named is None:
-            raise ValueError("transactions have a name: client.producer(transactional_id=...)")
+            raise ValueError("transactions need a name: client.producer(transactional_id=...)")
         return Transaction(self, self._driver, self._policy, self._named, consumer)
 
     def _check_transaction(self) -> None:
@@ -257,17 +258,17 @@ class Producer(AsyncClosing):
 
     def transaction_begun(self, transaction: Transaction, producer: TransactionalProducer) -> None:
         if self._transaction is not None:
-            raise ValueError("the producer's last transaction is still open: it has one at a time")
+            raise ValueError("the producer's last transaction is still open: a producer has one at a time")
         self._transaction, self._writes_as = transaction, producer
         for sender in self._senders.values():
             sender.begin(producer)
 
     def transaction_over(self) -> None:
-        """Nothing can be sent until the next one begins."""
+        """Called at the end of a transaction: nothing can be sent until the next one begins."""
         self._transaction = None
 
     def drop_unsettled(self, why: ClientError) -> None:
-        """Whatever waits or is on its way is given up. The next transaction has senders of its own."""
+        """Fail all queued and unacknowledged records. The next transaction has new senders."""
         self._tasks.cancel()
         for sender in self._senders.values():
             sender.abandon(why)
@@ -275,15 +276,15 @@ class Producer(AsyncClosing):
         self._unseen.clear()
 
     async def enroll(self, topic: str, partition: int) -> None:
-        """An attempt begins. In a transaction: it is about to be written there."""
+        """Called before an attempt: in a transaction, adds the partition to it."""
         self._attempts += 1
         if self._transaction is not None:
             await self._transaction.enroll((topic, partition))
 
-    # -- outcomes, told by senders -----------------------------------------------------------------------------
+    # -- outcomes, reported by senders -------------------------------------------------------------------------
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
-        """These have their outcome."""
+        """Called when these records have their outcome."""
         self._budget.give(sum(delivery.size for delivery in deliveries))
         stored = [delivery.size - RECORD_OVERHEAD_BYTES for delivery in deliveries if delivery.is_stored]
         self._settled_count += len(deliveries)
@@ -295,20 +296,20 @@ class Producer(AsyncClosing):
         self._unseen += failed[: _UNSEEN_MAX - len(self._unseen)]
 
     def batch_taken(self, topic: str, partition: int) -> None:
-        """Keyless records go on to the next partition: batches stay large, and all partitions get some."""
+        """Move keyless records to the next partition: batches stay large, and all partitions get some."""
         self._batches += 1
         known = self._topics.get(topic)
         if known is not None and known.sticky == partition:
             known.sticky = (partition + 1) % known.partitions
 
     def forget(self, topic: str) -> None:
-        """What was known of a topic is wrong."""
+        """Drop the cached state of a topic after an answer disproved it."""
         self._topics.pop(topic, None)
 
-    # -- the end ---------------------------------------------------------------------------------------------
+    # -- closing ---------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
-        """Wait until every record sent so far has its outcome. Raises the first failure that nobody has looked at."""
+        """Wait until every record sent so far has its outcome. Raises the first failure that no caller has seen."""
         await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
         failures, self._unseen = self._unseen, []
         unseen = [failure for failure in (delivery.unseen_failure for delivery in failures) if failure is not None]
@@ -325,7 +326,7 @@ class Producer(AsyncClosing):
         await self._tasks.stop()
 
     def abandon(self) -> None:
-        """Stop at once: what is not acknowledged fails, as closed or as unknown."""
+        """Stop immediately: what is not acknowledged fails, as closed or as unknown."""
         self._closed = True
         self._tasks.cancel()
         for sender in self._senders.values():

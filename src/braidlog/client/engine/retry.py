@@ -1,7 +1,6 @@
-"""How long to try again, and how long to wait in between.
+"""Retries: exponential backoff with jitter, within a time limit.
 
-Knows: exponential back-off with jitter, within a time. Refuses to know: what is tried.
-Invariant: nothing is tried again after its time; many clients that lost one server do not come back in step.
+Nothing is retried after its time limit. Jitter keeps clients that lost the same server from reconnecting in step.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ T = TypeVar("T")
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Seconds, all of them. `retry_timeout`: how long an operation is tried, from its first attempt on."""
+    """Retry settings, all in seconds. `retry_timeout`: how long an operation is tried, from its first attempt on."""
 
     request_timeout: float = 30.0
     connect_timeout: float = 10.0
@@ -28,11 +27,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if not 0 <= getattr(self, name) < 1e9:
-                raise ValueError(f"{name} is a number of seconds, not {getattr(self, name)!r}")
+                raise ValueError(f"{name} must be a number of seconds, not {getattr(self, name)!r}")
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
-    """Whether it was set in time; None: however long it takes."""
+    """Wait for an event; return whether it was set in time. None: wait without limit."""
     try:
         async with asyncio.timeout(seconds):
             return await event.wait()
@@ -41,7 +40,7 @@ async def wait_at_most(event: asyncio.Event, seconds: float | None) -> bool:
 
 
 class Backoff:
-    """The tries of one operation."""
+    """The delays between the attempts of one operation."""
 
     def __init__(self, policy: Policy, seconds: float | None = None) -> None:
         self._policy = policy
@@ -50,7 +49,7 @@ class Backoff:
         self._tries = 0
 
     async def pause(self) -> bool:
-        """Wait before the next try; False if there is no time for one."""
+        """Wait before the next attempt; return False if no time is left."""
         ceiling = min(self._policy.backoff_min * 2**self._tries, self._policy.backoff_max)
         seconds = random.uniform(ceiling / 2, ceiling)  # noqa: S311 - it keeps clients apart, it hides nothing
         self._tries = min(self._tries + 1, 32)
@@ -67,7 +66,7 @@ def _is_retriable(error: ClientError) -> bool:
 async def retry(
     policy: Policy, call: Callable[[], Awaitable[T]], again: Callable[[ClientError], bool] = _is_retriable
 ) -> T:
-    """The result of a call that does no harm when it is made twice, tried for as long as the policy says."""
+    """Return the result of an idempotent call, retried for as long as the policy allows."""
     backoff = Backoff(policy)
     while True:
         try:

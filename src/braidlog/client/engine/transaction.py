@@ -1,9 +1,9 @@
-"""Transactions: records of several partitions, and the offsets of what they were made of, that count together or not at all.
+"""Transactions: records of several partitions, and consumer offsets, that are committed together or not at all.
 
-Knows: who writes under a transactional id, what was written since it began, when it is over. Refuses to know: dialects, batches.
-Invariants: a transaction is committed only if every record sent in it is stored, and every offset of its consumer was read in the
-generation under which it is committed. Whatever failed, or was aborted, is left behind by a new epoch: the server aborts it then,
-and refuses what is still on its way. After an abort its consumer reads again from where its group has committed.
+Does not handle: dialects, batches. A transaction is committed only if every record sent in it is stored, and every
+consumer offset was read in the generation under which it is committed. After a failure or an abort the producer
+requests a new epoch: the server aborts the transaction, and refuses records still in flight. After an abort the
+consumer reads again from its group's committed offsets.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 
 
 class NamedProducer:
-    """A transactional id, and the epoch under which it writes now."""
+    """A transactional id, and its current epoch."""
 
     def __init__(self, driver: Driver, policy: Policy, options: ProducerOptions) -> None:
         assert options.transactional_id is not None
@@ -47,7 +47,8 @@ class NamedProducer:
         self._fenced: RefusedError | None = None
 
     async def ready(self) -> TransactionalProducer:
-        """As whom to write. After something failed, under a new epoch. Fenced once, fenced for ever: another has the name."""
+        """Return the producer's identity; after a failure, under a new epoch. Once fenced it stays fenced: another
+        producer has the name."""
         if self._fenced is not None:
             raise self._fenced
         if self._last is None or not self._is_sound:
@@ -68,7 +69,8 @@ class NamedProducer:
 
 
 class Transaction:
-    """Made by `producer.transaction()`, used in `async with`: committed at its end, aborted if that is left by an exception."""
+    """Made by `producer.transaction()`, used in `async with`: commits at the end of the block, aborts on an
+    exception."""
 
     def __init__(
         self,
@@ -89,7 +91,7 @@ class Transaction:
         self._failure: BaseException | None = None
         self._is_over = False
         self.is_ending = False
-        """No record is taken any more: all that was taken is stored before it is committed."""
+        """No further records are accepted: all accepted ones are stored before the commit."""
 
     def __repr__(self) -> str:
         state = "over" if self._is_over else "not begun" if self._producer is None else "open"
@@ -112,10 +114,11 @@ class Transaction:
         else:
             await self.abort()
 
-    # -- told by the producer ----------------------------------------------------------------------------------
+    # -- called by the producer --------------------------------------------------------------------------------
 
     async def enroll(self, place: Place) -> None:
-        """The server knows that the transaction writes there, before it does. Nothing was sent yet if this fails."""
+        """Add a partition to the transaction on the server, before the first write. If this fails, nothing was
+        sent."""
         assert self._producer is not None
         if place not in self._places:
             self._has_begun = True
@@ -127,12 +130,13 @@ class Transaction:
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         if self._failure is None:
-            self._failure = next((each.failure for each in deliveries if each.failure is not None), None)
+            self._failure = next((delivery.failure for delivery in deliveries if delivery.failure is not None), None)
 
-    # -- its end -----------------------------------------------------------------------------------------------
+    # -- commit and abort --------------------------------------------------------------------------------------
 
     async def commit(self) -> None:
-        """All of it counts, or this raises and nothing does. Only after `UnknownOutcomeError` nobody knows."""
+        """Commit all records and offsets; if this raises, none is committed. Only after `UnknownOutcomeError` the
+        result is unknown."""
         self._check_open()
         self.is_ending = True
         try:
@@ -149,7 +153,7 @@ class Transaction:
             self._reader.committed_with(read)
 
     def _check_stored(self) -> None:
-        if self._failure is not None:  # also one that somebody has looked at: a record is missing
+        if self._failure is not None:  # even if the caller has seen it: a record is missing
             raise self._failure
 
     async def _add_offsets(self) -> GroupOffsets | None:
@@ -186,7 +190,7 @@ class Transaction:
             raise UnknownOutcomeError(f"the transaction may be committed, or not at all: {error}") from error
 
     async def abort(self) -> None:
-        """Nothing of it counts. If the server cannot be told, it aborts by itself when the transaction's time is over."""
+        """Abort the transaction. If the server is unreachable, it aborts the transaction when its timeout expires."""
         self.is_ending = True
         self._close()
         self._owner.drop_unsettled(AbortedError("the transaction was aborted"))

@@ -1,1 +1,1 @@
-"""The client of the key-value store: asyncio, and blocking."""
+"""The client of the key-value store: asyncio and blocking."""

@@ -1,14 +1,16 @@
 """The key-value client for asyncio: `async with braidlog.kv.aio.connect("mayfly://127.0.0.1:7275") as store: ...`
 
-Knows: how to ask, and when to ask again. Refuses to know: bytes, threads (`blocking.py`).
-Invariants: what was not sent is tried for as long as the policy says; what was sent and not answered is asked again only if it
-changes nothing, or if `retries="at-least-once"` and sending it twice leaves the same as sending it once. A counter is never
-incremented twice by the client: such a call ends with `UnknownOutcomeError`.
+Does not handle: bytes, threads (`blocking.py`). A request that was not sent is retried for as long as the policy
+allows. A request that was sent and not answered is retried only if it changes nothing, or if
+`retries="at-least-once"` and it is idempotent. The client never increments a counter twice: such a call raises
+`UnknownOutcomeError`.
 
-Calls may be made at once: each has a request id of its own, and none waits for another's answer. `run` sends many at once.
+Calls may run concurrently: each has its own request id, and none waits for the answer to another. `run` sends many
+together.
 
-In a cluster a key is led by one node. Version 1 is served by any node, which asks that one; version 2, spoken by who names
-several nodes or a consistency, is told where the key is (MOVED), and remembers that for all keys of its slot.
+In a cluster one node leads each key. With version 1 any node serves the request through that node. Version 2 is used
+if the URL names several nodes or a consistency. Its nodes answer with the key's leader (MOVED), which the client
+caches for all keys of the slot.
 """
 
 import asyncio
@@ -45,14 +47,14 @@ P = ParamSpec("P")
 Retries = Literal["unknown-outcome", "at-least-once"]
 
 RUN_COMMANDS_MAX = 1000
-"""Sent in one piece by `run`; more go piece by piece."""
+"""The commands that `run` sends in one piece; more are split."""
 MOVES_MAX = 3
-"""Followed at once; nodes that send one on and on do not know yet who leads, and are given time."""
+"""Redirects that are followed immediately; after these, the nodes do not know the leader yet, and the client waits."""
 _CHANNEL = "commands"
 
 
 class MayflyWire(ConnectionWire):
-    """Answers are found by their ids."""
+    """Matches answers to requests by id."""
 
     def __init__(self, consistency: Consistency | None) -> None:
         super().__init__(ClientConnection())
@@ -71,7 +73,7 @@ class MayflyWire(ConnectionWire):
 
 
 def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", P], Coroutine[Any, Any, T]]:
-    """A method that carries out one command, with the command's own parameters."""
+    """Return a method that carries out one command, with the command's parameters."""
 
     @wraps(make)
     async def call(store: "KeyValue", /, *args: P.args, **named: P.kwargs) -> T:
@@ -86,7 +88,7 @@ def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", 
 
 
 class KeyValue(AsyncConnection):
-    """A key-value store: `mayfly://[:token@]host[:port][,host[:port]…]`, `mayfly+tls://`. A connection that is lost is made anew.
+    """A key-value store: `mayfly://[:token@]host[:port][,host[:port]…]`, `mayfly+tls://`. Reconnects automatically.
 
     `policy` takes the fields of `Policy`, in seconds.
 
@@ -105,7 +107,7 @@ class KeyValue(AsyncConnection):
     ) -> None:
         self._target = parse_url(url)
         if self._target.scheme != "mayfly":
-            raise ValueError(f"{self._target.scheme}:// is no key-value store; mayfly:// is")
+            raise ValueError(f"{self._target.scheme}:// is not a key-value store; use mayfly://")
         self._policy = options_of(Policy, policy)
         self._again = retries == "at-least-once"
         context, options = tls_of(self._target, tls)
@@ -113,7 +115,7 @@ class KeyValue(AsyncConnection):
             raise ValueError(f"mayfly:// has no option {', '.join(options)}")
         self._nodes = list(self._target.nodes)
         self._places: dict[int, Address] = {}
-        """Slot → the node that leads it, as far as it was told."""
+        """Slot → its leader, as far as known."""
         if len(self._nodes) > 1 and consistency is None:
             consistency = Consistency.QUORUM
         greet = self._greet if self._target.token else None
@@ -122,7 +124,7 @@ class KeyValue(AsyncConnection):
     def __repr__(self) -> str:
         return f"<KeyValue {self._target}{' closed' if self._closed else ''}>"
 
-    # -- asking ----------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     async def _greet(self, link: Link) -> None:
         assert self._target.token is not None
@@ -134,10 +136,11 @@ class KeyValue(AsyncConnection):
         return command.result(await self._answer(command))
 
     async def run(self, commands: Sequence[Command[Any]]) -> list[Any]:
-        """Carry out many, sent in one piece and in order; a result, or the error that stands for it, for each.
+        """Carry out many commands, sent together and in order; return a result, or an error, for each.
 
-        They are not one: others may come between them, and one that fails does not keep the next from being done. What is on
-        several nodes is sent to all of them at once. Nothing is asked again that may have been done.
+        They are not atomic: commands of other clients may run in between, and a failed command does not stop the next
+        ones. Commands for several nodes are sent to all of them concurrently. A command that may have been done is
+        not retried.
         """
         results: list[Any] = []
         for start in range(0, len(commands), RUN_COMMANDS_MAX):
@@ -164,14 +167,14 @@ class KeyValue(AsyncConnection):
     ) -> None:
         try:
             link = await self._link(place)
-            found = await link.ask_all([piece[at].message for at in group], self._policy.request_timeout)
+            replies = await link.ask_all([piece[at].message for at in group], self._policy.request_timeout)
         except ConnectError as error:
-            found = [error] * len(group)
-        for at, answer in zip(group, found, strict=True):
+            replies = [error] * len(group)
+        for at, answer in zip(group, replies, strict=True):
             answers[at] = answer
 
     def _was_not_done(self, command: Command[Any], answer: Any) -> bool:  # noqa: ANN401 - or an error
-        """Whether it is to be asked again, elsewhere or a moment later; takes note of where."""
+        """Return whether the command must be retried, on another node or later; updates the cached leader."""
         slot = _slot(command)
         if isinstance(answer, m.Moved) and slot is not None:
             self._places[slot] = answer.host, answer.port
@@ -186,7 +189,7 @@ class KeyValue(AsyncConnection):
         return None if slot is None else self._places.get(slot)
 
     def _forget(self, place: Address | None) -> None:
-        """It does not lead what it did, or is gone: whoever is asked next says who does."""
+        """Drop a node from the leader cache: it is unreachable or no longer leads."""
         self._places = {slot: each for slot, each in self._places.items() if each != place}
 
     async def _answer(self, command: Command[Any]) -> m.Message:
@@ -210,7 +213,7 @@ class KeyValue(AsyncConnection):
                 return answer
 
     def _check_again(self, command: Command[Any], error: ClientError) -> None:
-        """Raise, unless the command may be asked again."""
+        """Raise unless the command may be retried."""
         if isinstance(error, NoAnswerError) and not (command.reads or (self._again and command.settles)):
             raise UnknownOutcomeError(f"it may or may not have been done: {error}") from error
         if not error.retriable:
@@ -225,22 +228,22 @@ class KeyValue(AsyncConnection):
             raise
 
     async def open(self) -> Self:
-        """See that somebody is there."""
+        """Check that a server answers."""
         await retry(self._policy, self._link)
         return self
 
     def abandon(self) -> None:
-        """Stop at once, without a word to the server."""
+        """Stop immediately, without a QUIT to the server."""
         self._closed = True
         self._links.close()
 
     async def _finish(self) -> None:
-        """Say goodbye where there is a connection."""
+        """Send QUIT on each open connection."""
         for link in self._links.opened():
             try:
                 await link.ask(m.Quit(), self._policy.connect_timeout)
             except ClientError:
-                continue  # it is gone already, which is what was wanted
+                continue  # the connection is closed already
 
     # -- commands, as `commands.py` declares them ------------------------------------------------------------
 

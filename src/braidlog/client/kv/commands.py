@@ -1,8 +1,8 @@
-"""What can be asked of a key-value store: each command as a message, and what its answer gives.
+"""The commands of the key-value store: the message of each, and the result of its answer.
 
-Knows: Mayfly's messages, and which commands may be sent twice. Refuses to know: connections, loops.
-A missing key is no error: `get` gives None, `delete` False, `lrange` an empty list. Whatever else is refused is raised.
-Keys, fields and values are bytes; text is sent as UTF-8, and comes back as bytes.
+Defines which commands may be sent twice. Does not handle: connections, event loops.
+A missing key is not an error: `get` returns None, `delete` False, `lrange` an empty list. Other refusals are raised.
+Keys, fields and values are bytes; text is sent as UTF-8, and returned as bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,19 +36,19 @@ REFUSALS: Final[dict[Status, Refusal]] = {
 
 
 class Command(msgspec.Struct, Generic[T], frozen=True):
-    """One command. `give` makes the result of its answer; `missing` is the result if the key is not there."""
+    """One command. `give` extracts the result from the answer; `missing` is the result if the key does not exist."""
 
     message: m.Message
     give: Callable[[Any], T]
     missing: Any = None
     has_missing: bool = False
     reads: bool = False
-    """It changes nothing: it may be asked again whenever the answer was lost."""
+    """The command changes nothing: it may be retried whenever the answer was lost."""
     settles: bool = False
-    """Sent twice, it leaves what it leaves when sent once: it may be asked again by who asks for that."""
+    """Sending it twice has the same effect as sending it once: a client with at-least-once retries may repeat it."""
 
     def result(self, answer: m.Message) -> T:
-        """What the answer means, or `RefusedError`."""
+        """Return the answer's result, or raise `RefusedError`."""
         if isinstance(answer, m.Failure):
             if answer.status is Status.NOT_FOUND and self.has_missing:
                 return self.missing  # type: ignore[no-any-return]
@@ -92,7 +92,7 @@ def _same(answer: T) -> T:
 
 
 def set_(key: Text, value: Text, *, ttl_seconds: int = 0, only_if: m.Condition = m.Condition.ALWAYS) -> Command[bool]:
-    """True if it was set; False if `only_if` did not hold."""
+    """Set a value. Return True if it was set; False if `only_if` did not hold."""
     message = m.Set(_raw(key), _raw(value), ttl_seconds, only_if)
     return Command(message, lambda answer: answer.stored, settles=only_if is m.Condition.ALWAYS)
 
@@ -102,7 +102,7 @@ def get(key: Text) -> Command[bytes | None]:
 
 
 def delete(key: Text) -> Command[bool]:
-    """Whether it was there."""
+    """Delete a key; return whether it existed."""
     return Command(m.Del(_raw(key)), _yes, missing=False, has_missing=True, settles=True)
 
 
@@ -111,19 +111,19 @@ def exists(key: Text) -> Command[bool]:
 
 
 def expire(key: Text, ttl_seconds: int) -> Command[bool]:
-    """Let it go in so many seconds, 0 for never; whether it was there."""
+    """Set the seconds until a key expires, 0 for never; return whether the key existed."""
     return Command(m.Expire(_raw(key), ttl_seconds), _yes, missing=False, has_missing=True, settles=True)
 
 
 def ttl(key: Text) -> Command[int | None]:
-    """Seconds until it goes, begun ones counted; 0: never; None: it is not there."""
+    """Return the seconds until a key expires, rounded up; 0: never; None: the key does not exist."""
     return Command(m.Ttl(_raw(key)), lambda answer: answer.ttl_seconds, has_missing=True, reads=True)
 
 
 def scan(
     *, slot: int = 0, position: int = 0, after: bytes = b"", prefix: Text = b"", count: int = 1000
 ) -> Command[m.Names]:
-    """Some names of keys; `scanning.names_in` asks for all of them."""
+    """Return some key names; `scanning.names_in` returns all of them."""
     return Command(m.Scan(slot, position, after, _raw(prefix), count), _same, reads=True)
 
 
@@ -131,12 +131,12 @@ def scan(
 
 
 def lpush(key: Text, *values: Text) -> Command[int]:
-    """The new length."""
+    """Prepend values; return the new length."""
     return Command(m.LPush(_raw(key), tuple(map(_raw, values))), _length)
 
 
 def rpush(key: Text, *values: Text) -> Command[int]:
-    """The new length."""
+    """Append values; return the new length."""
     return Command(m.RPush(_raw(key), tuple(map(_raw, values))), _length)
 
 
@@ -149,7 +149,7 @@ def rpop(key: Text) -> Command[bytes | None]:
 
 
 def lrange(key: Text, start: int = 0, stop: int = -1) -> Command[list[bytes]]:
-    """Both ends included; below 0 from the end."""
+    """Return a range of a list; both ends are included, negative indexes count from the end."""
     return Command(
         m.LRange(_raw(key), start, stop), lambda answer: list(answer.values), missing=[], has_missing=True, reads=True
     )
@@ -163,7 +163,7 @@ def llen(key: Text) -> Command[int]:
 
 
 def incr(key: Text, by: int = 1) -> Command[int]:
-    """The new value."""
+    """Add to a counter; return the new value."""
     raw = _raw(key)
     return Command(m.Incr(raw) if by == 1 else m.Decr(raw) if by == -1 else m.IncrBy(raw, by), _number)
 
@@ -172,7 +172,7 @@ def incr(key: Text, by: int = 1) -> Command[int]:
 
 
 def hset(key: Text, fields: Mapping[Text, Text]) -> Command[int]:
-    """How many fields are new."""
+    """Set fields; return the number of new fields."""
     pairs = tuple((_raw(field), _raw(value)) for field, value in fields.items())
     return Command(m.HSet(_raw(key), pairs), _count)
 
@@ -182,7 +182,7 @@ def hget(key: Text, field: Text) -> Command[bytes | None]:
 
 
 def hdel(key: Text, *fields: Text) -> Command[int]:
-    """How many fields were there."""
+    """Delete fields; return the number of fields that existed."""
     return Command(m.HDel(_raw(key), tuple(map(_raw, fields))), _count, missing=0, has_missing=True)
 
 

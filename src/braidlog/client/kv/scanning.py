@@ -1,6 +1,6 @@
-"""The names of all keys of a store, wherever they are kept.
+"""Lists the names of all keys of a store, on all nodes.
 
-Knows: slots, pieces. Refuses to know: how names are matched.
+Does not handle: pattern matching.
 """
 
 from collections.abc import Iterator
@@ -9,25 +9,25 @@ from braidlog.client.kv.blocking import KeyValue
 
 PIECE = 1_000
 ANEW_MAX = 3
-"""So often a slot is begun anew because the last name of a piece is gone; then it goes on from where that was."""
+"""How often a slot's scan restarts because the last name of a piece was deleted; then it continues from there."""
 
 
 def names_in(store: KeyValue, prefix: bytes = b"") -> Iterator[bytes]:
-    """Each once, as long as it is there. A key that is made or deleted meanwhile may be among them or not."""
+    """Yield each key name once. A key that is created or deleted during the scan may be included or not."""
     slot = 0
     slots = 1
     while slot < slots:
-        told: set[bytes] = set()
+        seen: set[bytes] = set()
         position, after, anew = 0, b"", 0
         while True:
-            found = store.scan(slot=slot, position=position, after=after, prefix=prefix, count=PIECE)
-            slots = found.slots
-            yield from (name for name in found.names if name not in told)
-            told.update(found.names)
-            if not found.position:
+            page = store.scan(slot=slot, position=position, after=after, prefix=prefix, count=PIECE)
+            slots = page.slots
+            yield from (name for name in page.names if name not in seen)
+            seen.update(page.names)
+            if not page.position:
                 break
-            anew += found.position <= position
-            position, after = found.position, found.after
+            anew += page.position <= position
+            position, after = page.position, page.after
             if anew > ANEW_MAX:
                 after = b""
         slot += 1

@@ -1,7 +1,8 @@
-"""A mapping that somebody looks at, and what was changed since: taking an image of the keys copies nothing.
+"""A copy-on-write mapping: an image of the keys is taken without copying.
 
-Knows: which changes are not in the mapping below yet. Refuses to know: keys, values, who looks and for how long.
-Invariant: while `is_looked_at`, the mapping below does not change. Afterwards `merge` moves the changes into it, a few at a time.
+Does not handle: keys, values, the lifetime of images.
+Invariant: while `is_looked_at`, the mapping below does not change. After that, `merge` moves the changes into it,
+a few at a time.
 
     Overlay ─ changes since the second image
       └ Overlay ─ changes since the first image        what the second image shows
@@ -16,14 +17,14 @@ _T = TypeVar("_T")
 
 
 class _Removed:
-    """In the place of a value: there is none any more."""
+    """Marks a deleted value."""
 
 
 _REMOVED: Final = _Removed()
 
 
 class Overlay(MutableMapping[bytes, V]):
-    """Reads as the mapping below with the changes made. No value is None. The key's place in the order may be another."""
+    """Reads as the mapping below with the changes applied. No value is None. The order of keys may differ."""
 
     __slots__ = ("_changes", "_count", "base", "is_looked_at")
 
@@ -79,7 +80,7 @@ class Overlay(MutableMapping[bytes, V]):
                 yield key
 
     def merge(self, count_max: int) -> bool:
-        """Move so many changes into the mapping below, which nobody looks at; return whether all of them are there now."""
+        """Move up to `count_max` changes into the mapping below, which no image uses; return whether none are left."""
         assert not self.is_looked_at, "an image stands still"
         base, changes = self.base, self._changes
         for _ in range(min(count_max, len(changes))):
@@ -92,7 +93,7 @@ class Overlay(MutableMapping[bytes, V]):
 
 
 def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V]) -> None:
-    """Nobody looks at this mapping any more, which is below `top`."""
+    """Mark a mapping below `top` as no longer used by an image."""
     layer = top
     while isinstance(layer, Overlay):
         if layer.base is looked_at:
@@ -103,7 +104,7 @@ def released(top: MutableMapping[bytes, V], looked_at: MutableMapping[bytes, V])
 
 
 def merged(top: MutableMapping[bytes, V], count_max: int) -> tuple[MutableMapping[bytes, V], bool]:
-    """`top` without the layers that nobody needs any more, and whether there is more to do: each call does a part."""
+    """Return `top` without the layers that no image needs, and whether more is left to merge: each call does a part."""
     while isinstance(top, Overlay) and not top.is_looked_at:
         if not top.merge(count_max):
             return top, True

@@ -1,15 +1,15 @@
-"""The hybrid logical clock: when a mutation happened, so that any two of them have an order, on whatever nodes.
+"""The hybrid logical clock: stamps mutations so that any two of them are ordered, on any nodes.
 
-Knows: how wall time and a counter make one clock that never runs backwards. Refuses to know: what time it is (an argument).
-Invariant: each stamp is greater than every one given or observed before, and never further ahead of the wall clock than the
-clock itself once was, or than `DRIFT_MS_MAX` beyond it where a peer is the one that runs ahead.
+Does not handle: reading the time (an argument).
+Invariant: each stamp is greater than every one issued or observed before. It is never further ahead of the wall
+clock than that clock once was, or than `DRIFT_MS_MAX` beyond it if a peer's clock is ahead.
 
      0  wall     u64  ms since 1970
      8  counter  u32  mutations in the same millisecond, or since the wall clock was set back
-    12  node     16   the node's id, so that no two nodes give the same stamp
+    12  node     16   the node's id, so that no two nodes issue the same stamp
 
-Stamps of one node follow from the times alone: a time greater than the last one starts the counter at 0, any other adds one to
-it. So a log of times gives back the very same stamps.
+Stamps of one node follow from the times alone: a time greater than the last one resets the counter to 0, any
+other increments it. So a log of times restores exactly the same stamps.
 """
 
 import struct
@@ -24,7 +24,7 @@ _STAMP = struct.Struct(">QI16s")
 
 
 class Stamp(NamedTuple):
-    """Compared as a tuple: wall time, then counter, then node."""
+    """A stamp, compared as a tuple: wall time, then counter, then node."""
 
     wall_ms: int
     counter: int
@@ -51,7 +51,7 @@ class HybridClock:
         self.counter = counter
 
     def tick(self, now_ms: int) -> int:
-        """Something happened here: move on, and return the wall part of the new stamp."""
+        """Advance the clock for a local event; return the wall part of the new stamp."""
         if now_ms > self.wall_ms:
             self.wall_ms = now_ms
             self.counter = 0
@@ -63,27 +63,28 @@ class HybridClock:
         return self.wall_ms
 
     def tick_many(self, now_ms: int, count: int) -> None:
-        """As so many ticks at `now_ms`, which is not before the last stamp; `can_tick` was asked."""
+        """Advance the clock by `count` ticks at `now_ms`, which is not before the last stamp. Requires `can_tick`."""
         self.counter = count - 1 if now_ms > self.wall_ms else self.counter + count
         self.wall_ms = now_ms
 
     def can_tick(self, now_ms: int, count: int) -> bool:
-        """Whether so many ticks at `now_ms` all have that time."""
+        """Return whether `count` ticks at `now_ms` all get that wall time."""
         return now_ms > self.wall_ms or (now_ms == self.wall_ms and self.counter + count <= COUNTER_MAX)
 
     @property
     def stamp(self) -> Stamp:
-        """The last stamp given."""
+        """The last issued stamp."""
         return Stamp(self.wall_ms, self.counter, self.node)
 
     def advance_past(self, other: Stamp) -> None:
-        """A stamp is in our own log: the next one is greater, however far ahead it is."""
+        """Advance past a stamp of this node's log, however far ahead it is."""
         self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
 
     def observe(self, other: Stamp, now_ms: int) -> Stamp:
-        """A stamp of another node was seen: give one that is greater than it and than all of ours.
+        """Advance past another node's stamp; return a stamp that is greater than it and than all stamps of this
+        node.
 
-        A peer whose clock is far ahead would drag every clock of the cluster with it: it is refused.
+        Raises if the peer's clock is far ahead: it would move every clock of the cluster with it.
         """
         if other.wall_ms > now_ms + DRIFT_MS_MAX:
             raise BrokerError(

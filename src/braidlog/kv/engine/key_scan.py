@@ -1,9 +1,9 @@
-"""Names of keys, piece by piece: nothing is held for who looks, and no piece takes long.
+"""Scans names of keys in pages: the server keeps no cursor, and no page takes long.
 
-Knows: where a piece begins and ends. Refuses to know: who may see which names, what keys hold.
-Invariant: a key that is there from the first piece of its keyspace to the last is told at least once. Keys stay in the order in
-which they came, so those before the last name looked at have been looked at, wherever it is by now; if that one is gone, nobody
-knows where the piece before ended, and it begins anew.
+Does not handle: access rights, values.
+Invariant: a key that exists from the first page of its keyspace to the last is returned at least once. Keys stay
+in insertion order, so all keys before the last scanned one have been scanned, even if its position has changed.
+If that key was deleted, the previous page's end is unknown, and the scan starts over.
 """
 
 from itertools import islice
@@ -14,12 +14,12 @@ import msgspec
 from braidlog.kv.engine.keyspace import Keyspace
 
 LOOKED_AT_MAX: Final = 5_000
-"""Keys in one piece, told or not: about a millisecond."""
+"""Keys scanned for one page, returned or not: about a millisecond."""
 NAMES_MAX: Final = 5_000
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """What is asked; see `Scan` of the dialect."""
+    """A request for one page; see `Scan` of the wire protocol."""
 
     slot: int
     position: int
@@ -31,14 +31,14 @@ class Scan(msgspec.Struct, frozen=True):
 class Scanned(NamedTuple):
     names: list[bytes]
     position: int
-    """Where the next piece begins; 0: nothing is left."""
+    """Where the next page begins; 0: nothing is left."""
     after: bytes
-    """The last key that was looked at."""
+    """The last scanned key."""
     slots: int = 1
 
 
 def scan(keyspace: Keyspace, asked: Scan, now_ms: int) -> Scanned:
-    """One piece of the names in a keyspace."""
+    """Return one page of the names in a keyspace."""
     start = _begin(keyspace, asked)
     names: list[bytes] = []
     count, at, after = min(max(asked.count, 1), NAMES_MAX), start, b""
@@ -52,8 +52,8 @@ def scan(keyspace: Keyspace, asked: Scan, now_ms: int) -> Scanned:
 
 
 def _begin(keyspace: Keyspace, asked: Scan) -> int:
-    """After the key with which the last piece ended, which is nearer to the beginning if others went. Who does not name it goes
-    on from the position."""
+    """Return the position after the previous page's last key, which may have moved towards the beginning. Without
+    that key, use the given position."""
     data, position = keyspace.data, asked.position
     if not position or not asked.after or next(islice(data, position - 1, position), None) == asked.after:
         return position

@@ -1,12 +1,13 @@
-"""The keys of the store, in memory.
+"""The keys of a store, in memory: values, expiries, memory use, and the effect of each mutation.
 
-Knows: what every key holds, when it goes, what it takes, and what each mutation makes of it. Refuses to know: clocks (time is an
-argument), files, whether a mutation is allowed (store.py decides that before it is logged).
-Invariants: `apply` is the only way to change anything, and depends on nothing but the mutations before it: the same log gives the
-same keyspace. `used_bytes` is the sum of what the keys take.
+Does not handle: clocks (time is an argument), files, whether a mutation is allowed (store.py decides that before
+it is logged).
+Invariants: only `apply` changes keys, and the result depends only on the mutations before it: the same log gives
+the same keyspace. `used_bytes` is the sum of the memory of all keys.
 
-An image is the dict itself: while it is looked at, changes go into a layer above it (copy_on_write.py), which `settle` takes down
-afterwards in small steps. Strings never change, and a list or hash that changes while an image is looked at is copied first.
+An image is the dict itself: while it is in use, changes are stored in a layer above it (copy_on_write.py), which
+`settle` merges afterwards in small steps. Strings never change; a list or hash that changes while an image is in
+use is copied first.
 """
 
 import heapq
@@ -39,14 +40,14 @@ _Apply: TypeAlias = Callable[[bytes, bytes, int, int], None]
 
 
 class Image(NamedTuple):
-    """The keyspace as it was at one moment. Nobody changes it, and it is given back."""
+    """The keyspace at one point in time. It never changes, and must be given back."""
 
     data: MutableMapping[bytes, Value]
     deadlines: MutableMapping[bytes, int]
 
 
 class Keyspace:
-    """Keys and values. With `recency` the keys are also kept in the order of their last use."""
+    """Keys and values. With `recency`, the keys are also kept in the order of their last use."""
 
     def __init__(self, *, recency: bool = False) -> None:
         self.data: MutableMapping[bytes, Value] = {}
@@ -77,27 +78,27 @@ class Keyspace:
     def __len__(self) -> int:
         return len(self.data)
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def find(self, key: bytes, now_ms: int) -> Value | None:
-        """What a key holds; None if it is not there, or its time has come and nobody has noted it yet."""
+        """Return the value of a key; None if it does not exist or has expired."""
         value = self.data.get(key)
         if value is not None and self.deadlines and self.deadlines.get(key, now_ms + 1) <= now_ms:
             return None
         return value
 
     def touch(self, key: bytes) -> None:
-        """The key was used."""
+        """Record a use of the key."""
         if self.recency is not None:
             self.recency.move_to_end(key)
 
     def is_due(self, key: bytes, now_ms: int) -> bool:
-        """Whether the key is there and its time has come."""
+        """Return whether the key exists and has expired."""
         deadline = self.deadlines.get(key)
         return deadline is not None and deadline <= now_ms
 
     def due(self, now_ms: int) -> bytes | None:
-        """A key whose time has come."""
+        """Return an expired key."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             deadline, key = heap[0]
@@ -107,22 +108,22 @@ class Keyspace:
         return None
 
     def oldest(self) -> Iterator[bytes]:
-        """Keys by their last use, the longest ago first. The keyspace must not change meanwhile."""
+        """Yield keys by their last use, the oldest first. The keyspace must not change during the iteration."""
         return iter(self.recency if self.recency is not None else self.data)
 
     def cost(self, key: bytes) -> int:
-        """What a key takes, with its value and its expiry."""
+        """Return the memory of a key, its value and its expiry."""
         value = self.data[key]
         return self.cost_new(key) + cost_of(value) + (DEADLINE_COST if key in self.deadlines else 0)
 
     def cost_new(self, key: bytes) -> int:
-        """What the key itself would take."""
+        """Return the memory of a new key without its value."""
         return self.key_cost + len(key)
 
     # -- images ----------------------------------------------------------------------------------------------
 
     def take_image(self) -> Image:
-        """The keyspace as it is now, whatever happens next, at once. Whoever takes one gives it back."""
+        """Return an image of the current keyspace, without copying. The caller must give it back."""
         self._images += 1
         self._era += 1
         image = Image(self.data, self.deadlines)
@@ -135,7 +136,7 @@ class Keyspace:
         released(self.deadlines, image.deadlines)
 
     def settle(self, count_max: int) -> bool:
-        """Do a part of what is left to do after images: so many changes at most; return whether there is more."""
+        """Merge up to `count_max` changes after images; return whether more are left."""
         self.data, more_keys = merged(self.data, count_max)
         self.deadlines, more_deadlines = merged(self.deadlines, count_max)
         return more_keys or more_deadlines
@@ -143,21 +144,21 @@ class Keyspace:
     # -- changing --------------------------------------------------------------------------------------------
 
     def apply(self, op: int, key: bytes, value: bytes, ttl_seconds: int, wall_ms: int) -> None:
-        """Do what a log entry says. An entry that makes no sense here was not written by these rules: `StorageFault`."""
+        """Apply a log entry. Raise `StorageFault` for one that cannot follow this state."""
         self._appliers[op](key, value, ttl_seconds, wall_ms)
 
     def put(self, key: bytes, value: Value, deadline_ms: int) -> None:
-        """Put a key as a snapshot has it."""
+        """Restore a key from a snapshot."""
         self._store(key, value)
         if deadline_ms:
             self._set_deadline(key, deadline_ms)
 
     def remove(self, key: bytes) -> None:
-        """Forget a key that is there, whatever the log says of it."""
+        """Remove an existing key without a log entry."""
         self._remove(key, b"", 0, 0)
 
     def _store(self, key: bytes, value: Value) -> None:
-        """Make `value` what the key holds."""
+        """Set the value of a key."""
         old = self.data.get(key)
         if old is None:
             self.used_bytes += self.key_cost + len(key)
@@ -266,7 +267,7 @@ class Keyspace:
             self._remove(key, b"", 0, 0)
 
     def _own(self, key: bytes, kind: type[_C]) -> _C:
-        """The collection of a key, new if there is none, and not one that an image looks at."""
+        """Return the collection of a key for a change: created if missing, copied if an image uses it."""
         held = self.data.get(key)
         if held is None:
             held = kind((), self._era)

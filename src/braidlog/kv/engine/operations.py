@@ -1,27 +1,29 @@
-"""What can be asked of the key-value store, and what each question gives back.
+"""The operations of the key-value store and their results.
 
-Knows: the operations, in no dialect's words. Refuses to know: how they are carried out, how they travel.
-Each operation is a frozen struct whose base names the type of its result: `execute(Get(key))` gives `bytes`.
+Does not handle: execution, transport.
 
-| operation                  | result           | refused with                                                             |
-|----------------------------|------------------|--------------------------------------------------------------------------|
-| `Get`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                                |
-| `Set`                      | bool: was it set | VALUE_TOO_LARGE, OUT_OF_MEMORY                                           |
-| `Delete`                   | None             | KEY_NOT_FOUND                                                            |
-| `Exists`                   | bool             |                                                                          |
-| `Expire`                   | None             | KEY_NOT_FOUND                                                            |
-| `TimeToLive`               | int, seconds     | KEY_NOT_FOUND                                                            |
-| `Push`                     | int: new length  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                               |
-| `Pop`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                                |
-| `ListRange`                | list[bytes]      | KEY_NOT_FOUND, WRONG_TYPE                                                |
-| `ListLength`               | int              | KEY_NOT_FOUND, WRONG_TYPE                                                |
-| `Increment`                | int: new value   | WRONG_TYPE, NOT_A_NUMBER, NUMBER_OVERFLOW, OUT_OF_MEMORY                 |
-| `HashSet`                  | int: new fields  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                               |
-| `HashGet`                  | bytes            | KEY_NOT_FOUND (the key or the field), WRONG_TYPE                         |
-| `HashDelete`               | int: fields gone | KEY_NOT_FOUND (the key, or every field), WRONG_TYPE                      |
-| `HashGetAll`               | dict             | KEY_NOT_FOUND, WRONG_TYPE                                                |
+Each operation is a frozen struct whose base names the type of its result: `execute(Get(key))` returns `bytes`.
 
-All of them refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is gone.
+| operation                  | result           | refused with                                                        |
+|----------------------------|------------------|---------------------------------------------------------------------|
+| `Get`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                           |
+| `Set`                      | bool: was it set | VALUE_TOO_LARGE, OUT_OF_MEMORY                                      |
+| `Delete`                   | None             | KEY_NOT_FOUND                                                       |
+| `Exists`                   | bool             |                                                                     |
+| `Expire`                   | None             | KEY_NOT_FOUND                                                       |
+| `TimeToLive`               | int, seconds     | KEY_NOT_FOUND                                                       |
+| `Push`                     | int: new length  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                          |
+| `Pop`                      | bytes            | KEY_NOT_FOUND, WRONG_TYPE                                           |
+| `ListRange`                | list[bytes]      | KEY_NOT_FOUND, WRONG_TYPE                                           |
+| `ListLength`               | int              | KEY_NOT_FOUND, WRONG_TYPE                                           |
+| `Increment`                | int: new value   | WRONG_TYPE, NOT_A_NUMBER, NUMBER_OVERFLOW, OUT_OF_MEMORY            |
+| `HashSet`                  | int: new fields  | WRONG_TYPE, VALUE_TOO_LARGE, OUT_OF_MEMORY                          |
+| `HashGet`                  | bytes            | KEY_NOT_FOUND (the key or the field), WRONG_TYPE                    |
+| `HashDelete`               | int: deleted     | KEY_NOT_FOUND (the key, or every field), WRONG_TYPE                 |
+| `HashGetAll`               | dict             | KEY_NOT_FOUND, WRONG_TYPE                                           |
+
+All operations refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash without elements is
+deleted.
 """
 
 from collections.abc import Sequence
@@ -34,18 +36,18 @@ from braidlog.model.errors import BrokerError
 
 
 class Level(IntEnum):
-    """What each promises is in ADR 31."""
+    """Consistency level of an operation; ADR 31 defines the guarantees."""
 
     ONE = 1
-    """Written: the leader has it. Read: any replica, which may be behind."""
+    """Write: the leader has it. Read: any replica, which may be behind."""
     QUORUM = 2
-    """Written: committed, by more than half of the replicas. Read: all that was acknowledged before."""
+    """Write: committed, by more than half of the replicas. Read: everything that was acknowledged before."""
     ALL = 3
-    """Written: every assigned replica has it. Read: as QUORUM, and every replica has it."""
+    """Write: every assigned replica has it. Read: as QUORUM, and every replica has it."""
 
 
 LEVELS = {int(level): level for level in Level}
-"""By the number that a client says."""
+"""By the number in client requests."""
 
 R = TypeVar("R")
 
@@ -54,13 +56,13 @@ INTEGER_MAX = 2**63 - 1
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, gc=False):
-    """Something asked of one key. `R` is what it gives back."""
+    """An operation on one key. `R` is the type of its result."""
 
     key: bytes
 
 
 class Only(Enum):
-    """When a `Set` takes effect."""
+    """The condition of a `Set`."""
 
     ALWAYS = "always"
     IF_ABSENT = "if-absent"
@@ -78,7 +80,7 @@ class End(Enum):
 
 
 class Delete(Operation[None], frozen=True, gc=False):
-    """Forget a key, whatever it holds."""
+    """Delete a key of any type."""
 
 
 class Exists(Operation[bool], frozen=True, gc=False):
@@ -86,24 +88,25 @@ class Exists(Operation[bool], frozen=True, gc=False):
 
 
 class Expire(Operation[None], frozen=True, gc=False):
-    """Let the key go in so many seconds; 0 means never."""
+    """Expire the key in `ttl_seconds`; 0 means never."""
 
     ttl_seconds: int
 
 
 class TimeToLive(Operation[int], frozen=True, gc=False):
-    """Seconds until the key goes, rounded up; 0 means never."""
+    """Return the seconds until the key expires, rounded up; 0 means never."""
 
 
 # -- strings and counters --------------------------------------------------------------------------------------
 
 
 class Get(Operation[bytes], frozen=True, gc=False):
-    """The value of a string; a counter is a string of decimal digits."""
+    """Return the value of a string; a counter is a string of decimal digits."""
 
 
 class Set(Operation[bool], frozen=True, gc=False):
-    """Make the key a string, whatever it was. It expires as this says: an older expiry is forgotten, 0 means never."""
+    """Set the key to a string; its old value may have any type. `ttl_seconds` replaces an older expiry; 0 means
+    never."""
 
     value: bytes
     ttl_seconds: int = 0
@@ -111,7 +114,7 @@ class Set(Operation[bool], frozen=True, gc=False):
 
 
 class Increment(Operation[int], frozen=True, gc=False):
-    """Add to a 64-bit counter, which is 0 if it is not there. An older expiry stays."""
+    """Add to a 64-bit counter; a missing key counts as 0. An existing expiry is kept."""
 
     amount: int = 1
 
@@ -120,23 +123,24 @@ class Increment(Operation[int], frozen=True, gc=False):
 
 
 class Push(Operation[int], frozen=True, gc=False):
-    """Put values on an end, one after the other: pushed LEFT, the last of them is the first of the list."""
+    """Add values at an end, one after the other: with LEFT, the last value becomes the first of the list."""
 
     end: End
     values: tuple[bytes, ...]
 
 
 class Pop(Operation[bytes], frozen=True, gc=False):
-    """Take the value at an end."""
+    """Remove and return the value at an end."""
 
     end: End
 
 
 class ListRange(Operation[list[bytes]], frozen=True, gc=False):
-    """The elements from `first` to `last`, both included; negative numbers count from the end, -1 is the last one.
+    """Return the elements from `first` to `last`, both included; negative numbers count from the end, -1 is the last
+    one.
 
-    What lies outside of the list is not there and no error. `bytes_max` bounds what is given back (the sum of the values): more
-    is refused with VALUE_TOO_LARGE, never cut short in silence.
+    Positions outside of the list are ignored. `bytes_max` limits the sum of the returned values: a larger result
+    is refused with VALUE_TOO_LARGE, never truncated.
     """
 
     first: int
@@ -152,7 +156,7 @@ class ListLength(Operation[int], frozen=True, gc=False):
 
 
 class HashSet(Operation[int], frozen=True, gc=False):
-    """Set fields; gives how many of them are new."""
+    """Set fields; return how many of them are new."""
 
     fields: tuple[tuple[bytes, bytes], ...]
 
@@ -162,22 +166,22 @@ class HashGet(Operation[bytes], frozen=True, gc=False):
 
 
 class HashDelete(Operation[int], frozen=True, gc=False):
-    """Take fields away; gives how many were there."""
+    """Delete fields; return how many existed."""
 
     fields: tuple[bytes, ...]
 
 
 class HashGetAll(Operation[dict[bytes, bytes]], frozen=True, gc=False):
-    """Every field and its value, in the order in which the fields came. `bytes_max` as in `ListRange`."""
+    """Return every field and its value, in insertion order. `bytes_max` as in `ListRange`."""
 
     bytes_max: int = 2**31
 
 
-# -- many at once ----------------------------------------------------------------------------------------------
+# -- columns ---------------------------------------------------------------------------------------------------
 
 
 class Kind(IntEnum):
-    """What a row of `Columns` asks."""
+    """The operation of a row of `Columns`."""
 
     GET = 0
     SET = 1
@@ -187,19 +191,19 @@ class Kind(IntEnum):
 
 
 class Columns(msgspec.Struct, frozen=True):
-    """Operations that came together, side by side: a struct for each would cost more than to carry it out."""
+    """Operations that arrived together, as columns: a struct for each would cost more than its execution."""
 
     mutates: bool
-    """Whether all of them change something; else all of them are GET."""
+    """Whether all of them are changes; else all of them are GET."""
     kinds: bytes
     keys: list[bytes]
     values: list[bytes]
-    """Of each SET. No column of reads."""
+    """The value of each SET. Empty for reads."""
     ttls: list[int] | None = None
-    """Of each SET, seconds; None: all 0."""
+    """The time to live of each SET, in seconds; None: all 0."""
 
     def operation(self, row: int) -> Operation[Any]:
-        """The same by itself."""
+        """Return one row as an operation."""
         kind, key = self.kinds[row], self.keys[row]
         if kind == Kind.SET:
             return Set(key, self.values[row], self.ttls[row] if self.ttls else 0)
@@ -208,7 +212,7 @@ class Columns(msgspec.Struct, frozen=True):
         return Delete(key) if kind == Kind.DELETE else Get(key)
 
     def without(self, refusals: Sequence[BrokerError | None]) -> "Columns":
-        """The rows that are not refused."""
+        """Return the rows that are not refused."""
         rows = [row for row, refusal in enumerate(refusals) if refusal is None]
         return Columns(
             self.mutates,
@@ -220,38 +224,38 @@ class Columns(msgspec.Struct, frozen=True):
 
 
 class Results(NamedTuple):
-    """What `Columns` gave, row by row."""
+    """The results of `Columns`, row by row."""
 
     found: list[Any]
-    """What the operation gives; True for a DELETE; None: there is no such key; a `BrokerError`: refused."""
+    """The operation's result; True for a DELETE; None: no such key; a `BrokerError`: refused."""
     refused: list[int]
     """The rows with a `BrokerError`."""
 
     def among(self, refusals: Sequence[BrokerError | None]) -> "Results":
-        """Return the results of all rows, where these are of the rows that were not refused before."""
+        """Return the results of all rows, given those of the rows that were not refused before."""
         carried_out = iter(self.found)
         found = [next(carried_out) if refusal is None else refusal for refusal in refusals]
         return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
 
 
-# -- figures ---------------------------------------------------------------------------------------------------
+# -- reports ---------------------------------------------------------------------------------------------------
 
 
 class SnapshotDone(msgspec.Struct, frozen=True):
-    """A snapshot that is durable."""
+    """A durable snapshot."""
 
     sequence: int
-    """The mutations up to this one are in it."""
+    """The last mutation that it includes."""
     keys: int
     bytes: int
     """The size of its file."""
     taken_ms: int
-    """When it began, wall time: what it shows is the store of that moment."""
+    """Wall time of its start: it shows the store at that time."""
     wal_bytes_freed: int
 
 
 class MemoryUsage(msgspec.Struct, frozen=True):
-    """What the keys take in memory, as accounted for the limit."""
+    """The memory that the keys use, as accounted for the limit."""
 
     used_bytes: int
     limit_bytes: int
@@ -259,11 +263,11 @@ class MemoryUsage(msgspec.Struct, frozen=True):
     peak_bytes: int
     keys: int
     resident_bytes: int
-    """The whole process, as the kernel sees it; 0 where it does not say."""
+    """Resident memory of the process, from the kernel; 0 if unknown."""
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """Counts since the node started, unless they say otherwise."""
+    """Counts since the node started, unless stated otherwise."""
 
     uptime_seconds: int
     keys: int
@@ -279,10 +283,10 @@ class Stats(msgspec.Struct, frozen=True):
     evicted: int
     refused_for_memory: int
     sequence: int
-    """Mutations since the store was made."""
+    """Mutations since the store was created."""
     durable_sequence: int
     feed_sequence: int
-    """Mutations that are in the change feed; 0 without one."""
+    """Mutations in the change feed; 0 without one."""
     wal_bytes: int
     wal_files: int
     snapshots: int

@@ -1,4 +1,4 @@
-"""Settings of the key-value store, with their defaults and bounds."""
+"""The settings of the key-value store, with defaults and bounds."""
 
 from enum import StrEnum
 
@@ -9,10 +9,10 @@ from braidlog.model.settings import Flush
 
 
 class Eviction(StrEnum):
-    """Behaviour when a mutation would exceed the memory limit.
+    """The reaction to a mutation that needs more memory than available.
 
-    refuse: the store refuses the mutation with OUT_OF_MEMORY.
-    lru: the store evicts the least recently used keys until the mutation fits.
+    refuse: the mutation is refused with OUT_OF_MEMORY.
+    lru: the least recently used keys are evicted until it fits.
     """
 
     REFUSE = "refuse"
@@ -23,9 +23,9 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The settings of one store."""
 
     memory_bytes_max: int = 1024 * 1024 * 1024
-    """Maximum memory of keys and values; 0: no limit."""
+    """Memory for keys and values; 0 means no limit."""
     eviction: Eviction = Eviction.REFUSE
-    """Behaviour at the memory limit: refuse (mutations fail), or lru (evict the least recently used keys)."""
+    """Reaction at the memory limit: refuse (mutations fail), or lru (evict the least recently used keys)."""
     flush: Flush = Flush.ACK
     """Durability of an acknowledged mutation: ack (synced to disk), interval, os."""
     flush_interval_ms: int = 1_000
@@ -33,11 +33,11 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     flush_window_bytes: int = 64 * 1024 * 1024
     """Start a sync after this many un-synced bytes, regardless of `flush`."""
     snapshot_wal_bytes: int = 64 * 1024 * 1024
-    """Take a snapshot when the write-ahead log has grown by this much, and by the size of the last snapshot."""
+    """A snapshot is taken once the log has grown by this much since the last snapshot, and by that snapshot's size."""
     feed: bool = True
-    """Publish every mutation to the topic `__kv`."""
+    """Publish every mutation in the topic `__kv`, too."""
     feed_linger_ms: int = 50
-    """How long the feed collects mutations into a batch: each batch costs a sync, which delays other syncs."""
+    """How long a mutation may wait for further ones before it is published: each batch of the feed costs a sync."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:

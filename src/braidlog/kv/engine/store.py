@@ -1,11 +1,10 @@
-"""The store: operations become mutations, mutations are logged, stamped and applied.
+"""The store: executes operations as mutations, which it logs, stamps and applies.
 
-Knows: what each operation needs, refuses and changes. Refuses to know: waiting (its owner does), threads, topics, and where its
-log is (mutation_log.py).
-Invariants: a mutation is checked before it is logged and logged before it is applied; nothing changes a key but a logged
-mutation, expiry and eviction included. With a limit, `used_bytes` does not exceed it.
+Does not handle: waiting (the owner waits), threads, topics, the location of its log (mutation_log.py).
+Invariants: a mutation is checked before it is logged, and logged before it is applied. Only logged mutations
+change keys, including expiry and eviction. With a limit, `used_bytes` does not exceed it.
 
-`execute` neither waits nor suspends. Its owner waits until a mutation is durable.
+`execute` does not wait. The owner waits until a mutation is durable.
 """
 
 import contextlib
@@ -57,7 +56,7 @@ _POPS = {o.End.LEFT: Op.LPOP, o.End.RIGHT: Op.RPOP}
 
 
 class Mutation(msgspec.Struct, frozen=True, gc=False):
-    """A change that was made: what a feed tells of it."""
+    """A change that was applied, as reported to the feed."""
 
     sequence: int
     wall_ms: int
@@ -65,9 +64,10 @@ class Mutation(msgspec.Struct, frozen=True, gc=False):
     op: int
     key: bytes
     argument: bytes
-    """The entry's value."""
+    """The value of the log entry."""
     value: Value | None
-    """What the key holds since: exact for strings and counters, which never change; a collection goes on changing. None: gone."""
+    """The key's value after the change: exact for strings and counters; a collection may change later. None:
+    deleted."""
     deadline_ms: int
 
 
@@ -76,7 +76,7 @@ class Listener(Protocol):
 
 
 class Store:
-    """One open store. All of it belongs to one thread."""
+    """One open store. Not thread-safe: one thread uses it."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class Store:
         self.clock = clock
         self.settings = settings
         self.sequence = sequence
-        """How many mutations there were since the store was made."""
+        """Mutations since the store was created."""
         self._listener = listener
         self._limit = settings.memory_bytes_max
         self._stopped: StorageFault | None = None
         self.doubt: Doubt | None = None
-        """Keys whose last change the damaged log may hide."""
+        """Keys whose last change may be lost in the damaged log."""
         self.peak_bytes = self.keyspace.used_bytes
         self.hits = self.misses = self.operations = self.mutations = 0
         self.expired = self.evicted = self.refused_for_memory = 0
@@ -121,29 +121,29 @@ class Store:
         }
 
     def limit_to(self, memory_bytes_max: int) -> None:
-        """What the keys may take from now on, where several stores share what there is."""
+        """Set the memory limit of the keys, where several stores share the memory."""
         self._limit = memory_bytes_max
 
     @property
     def limit(self) -> int:
-        """What the keys may take; 0 is no limit."""
+        """The memory limit of the keys; 0 means no limit."""
         return self._limit
 
     def stop(self, fault: StorageFault) -> None:
-        """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
+        """Refuse mutations, because their observer cannot take them. Reads continue."""
         self._stopped = fault
 
     def resume_writes(self) -> None:
-        """Take mutations again: it does."""
+        """Accept mutations again."""
         self._stopped = None
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no mutation is taken any more, if so."""
+        """Why mutations are refused, if they are."""
         return self._stopped or self.log.fault
 
     def execute(self, operation: o.Operation[R], now_ms: int) -> R:
-        """Carry out an operation at once, or raise a `BrokerError` with why not."""
+        """Execute an operation without waiting, or raise a `BrokerError`."""
         key = operation.key
         if not key or len(key) > KV_KEY_BYTES_MAX:
             raise _bad_key(key)
@@ -152,24 +152,24 @@ class Store:
         if self.doubt is not None:
             self._check_doubt(operation, self.doubt)
         self.operations += 1
-        # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
-        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
+        # Never before the last stamp: after the clock was set back, an expired key must not reappear.
+        if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation; `max` is three times as slow
             now_ms = self.clock.wall_ms
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def _check_doubt(self, operation: o.Operation[Any], doubt: Doubt) -> None:
-        """Refuse what depends on an unknown value: anything but to set it."""
+        """Refuse operations that depend on an unknown value: all except an unconditional `Set`."""
         is_set = isinstance(operation, o.Set) and operation.only is o.Only.ALWAYS
         if not is_set and doubt.holds(operation.key):
             what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"
             raise BrokerError(Reason.UNAVAILABLE, f"{what}; set it, or {REPAIR}")
 
     def read(self, operation: o.Operation[R], now_ms: int) -> R:
-        """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
+        """Execute a read as of `now_ms`, even before the last stamp. It changes nothing."""
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def expire_if_due(self, key: bytes, now_ms: int) -> None:
-        """A key whose time has come goes now, by a mutation."""
+        """Delete the key by a mutation if it has expired."""
         if self.keyspace.deadlines:
             self._current(key, max(now_ms, self.clock.wall_ms))
 
@@ -330,10 +330,11 @@ class Store:
             raise _too_large(held.size, operation.bytes_max)
         return held.fields.copy()
 
-    # -- what they share -------------------------------------------------------------------------------------
+    # -- common parts ----------------------------------------------------------------------------------------
 
     def _current(self, key: bytes, now_ms: int) -> Value | None:
-        """What a key that is about to change holds. One whose time has come goes first, with a mutation of its own."""
+        """Return the value of a key that is about to change. An expired key is deleted first, by a separate
+        mutation."""
         value = self.keyspace.data.get(key)
         if value is not None and self.keyspace.deadlines and self.keyspace.is_due(key, now_ms):
             self._commit(Op.EXPIRED, key, b"", 0, now_ms)
@@ -353,7 +354,8 @@ class Store:
         return held
 
     def _commit(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, now_ms: int) -> None:
-        """Log a mutation and apply it. If it is refused, all is as it was, the clock too: a replay counts its ticks."""
+        """Log a mutation and apply it. If it is refused, nothing changes, not even the clock: a replay counts its
+        ticks."""
         if self._stopped is not None:
             raise self._stopped.again()
         clock, keyspace = self.clock, self.keyspace
@@ -384,7 +386,8 @@ class Store:
     # -- memory and time -------------------------------------------------------------------------------------
 
     def _make_room(self, key: bytes, needed: int, now_ms: int) -> None:
-        """Let keys go until `needed` more bytes fit, never `key` itself; or refuse, and then nothing has gone."""
+        """Evict keys until `needed` more bytes fit, never `key` itself. If they cannot fit, raise without an
+        eviction."""
         keyspace, limit = self.keyspace, self._limit
         if not limit or needed <= 0 or keyspace.used_bytes + needed <= limit:
             return
@@ -409,7 +412,7 @@ class Store:
             self._commit(Op.EVICTED, victim, b"", 0, now_ms)
 
     def expire(self, now_ms: int, count_max: int) -> int:
-        """Let keys go whose time has come, at most so many; return how many went."""
+        """Delete up to `count_max` expired keys; return their count."""
         now_ms = max(now_ms, self.clock.wall_ms)
         count = 0
         while count < count_max and (key := self.keyspace.due(now_ms)) is not None:
@@ -423,7 +426,7 @@ def _number(key: bytes, held: Value) -> int:
         return held
     if type(held) is not bytes:
         raise _wrong_type(key, held, "a counter")
-    # Digits as a counter writes them, and no others: else a counter would read back as something that was not set.
+    # Only digits as a counter writes them: else a counter would read back as a different string.
     if len(held) <= 20:
         with contextlib.suppress(ValueError):
             number = int(held)

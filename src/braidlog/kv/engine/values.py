@@ -1,12 +1,12 @@
-"""What a key can hold, and how it is written out.
+"""The values of keys, and their written form.
 
-Knows: the four kinds of value, what each takes in memory, its bytes. Refuses to know: keys, expiry, files.
-Invariant: `size` of a collection is the length of its written form, kept up to date by every change.
+Does not handle: keys, expiry, files.
+Invariant: `size` of a collection is the length of its written form, updated by every change.
 
 | kind    | in memory   | written                                                           |
 |---------|-------------|-------------------------------------------------------------------|
 | string  | `bytes`     | itself                                                            |
-| counter | `int`       | decimal digits; it is a string that has been counted with         |
+| counter | `int`       | decimal digits; it is a string that was incremented               |
 | list    | `ListValue` | count u32, then of each element: length u32, bytes                |
 | hash    | `HashValue` | count u32, then of each field: length u32, name, length u32, value |
 """
@@ -21,9 +21,10 @@ _U32 = struct.Struct(">I")
 _pack_u32 = _U32.pack
 LENGTH_BYTES = 4
 
-# Bytes that CPython takes, beside those of the keys and values themselves; a test compares the sum with what it really takes.
+# Memory overhead in CPython, without the bytes of keys and values; a test compares the sum with the measured
+# memory.
 KEY_COST = 33 + 47
-"""A `bytes` object's own and a place in a dict, which takes 30 to 60."""
+"""The overhead of a `bytes` object, and an entry of a dict, which takes 30 to 60."""
 STRING_COST = 33
 COUNTER_COST = 32
 LIST_COST = 850
@@ -31,17 +32,17 @@ HASH_COST = 220
 ELEMENT_COST = 33 + 9
 FIELD_COST = 2 * 33 + 45
 DEADLINE_COST = 140
-"""A number and a place in a dict, and a pair in the heap."""
+"""A number and an entry of a dict, and a pair in the heap."""
 RECENCY_COST = 85
 
 
 class ListValue:
-    """A list with two quick ends."""
+    """A list with fast access to both ends."""
 
     __slots__ = ("era", "items", "size")
 
     def __init__(self, items: Iterable[bytes] = (), era: int = 0) -> None:
-        # One that is made from nothing begins in the middle of its block, one made from an empty tuple at an end of it.
+        # Without an argument, a deque begins in the middle of its block; with an empty tuple, at an end of it.
         self.items: deque[bytes] = deque(items) if items else deque()
         self.size = LENGTH_BYTES + sum(LENGTH_BYTES + len(item) for item in self.items)
         self.era = era
@@ -60,7 +61,7 @@ class ListValue:
 
 
 class HashValue:
-    """Fields by name, in the order in which they came."""
+    """Fields by name, in insertion order."""
 
     __slots__ = ("era", "fields", "size")
 
@@ -86,7 +87,7 @@ Value = bytes | int | ListValue | HashValue
 
 
 def cost_of(value: Value) -> int:
-    """What a value takes in memory."""
+    """Return the memory that a value uses."""
     if type(value) is bytes:
         return STRING_COST + len(value)
     if type(value) is int:
@@ -95,7 +96,7 @@ def cost_of(value: Value) -> int:
 
 
 def quoted(key: bytes) -> str:
-    """A key as messages show it: as text if it is one, its bytes escaped if not; no more than 60 of them."""
+    """Return a key for messages: as text, or with escaped bytes; at most 60 of them."""
     try:
         return repr(key[:60].decode())
     except UnicodeDecodeError:
@@ -104,7 +105,7 @@ def quoted(key: bytes) -> str:
 
 _KINDS: dict[type, str] = {bytes: "string", int: "counter", ListValue: "list", HashValue: "hash"}
 KINDS_BY_CODE = dict(enumerate(_KINDS.values(), 1))
-"""As a kind is written on disk and between nodes: 1 string, 2 counter, 3 list, 4 hash."""
+"""Codes of kinds on disk and between nodes: 1 string, 2 counter, 3 list, 4 hash."""
 _CODES = dict(zip(_KINDS, KINDS_BY_CODE, strict=True))
 
 
@@ -118,7 +119,7 @@ def code_of(value: Value) -> int:
 
 
 def write_value(value: Value) -> bytes:
-    """The written form of any value."""
+    """Return the written form of any value."""
     if type(value) is bytes:
         return value
     if type(value) is int:
@@ -127,7 +128,7 @@ def write_value(value: Value) -> bytes:
 
 
 def read_value(kind: str, data: bytes) -> Value:
-    """The value of a written form; a form that is not one is a `ProtocolError`."""
+    """Return the value of a written form; raise `ProtocolError` if it is invalid."""
     match kind:
         case "string":
             return data
@@ -141,7 +142,7 @@ def read_value(kind: str, data: bytes) -> Value:
 
 
 def read_coded(code: int, data: bytes) -> Value:
-    """The value of a written form, by the code of its kind."""
+    """Return the value of a written form, by the code of its kind."""
     return read_value(KINDS_BY_CODE.get(code, str(code)), data)
 
 
@@ -159,7 +160,7 @@ def _counted(data: bytes, strings: list[bytes], each: int) -> list[bytes]:
 
 
 def pack_strings(strings: Iterable[bytes]) -> bytes:
-    """Each with its length before it."""
+    """Return the strings, each after its length."""
     return b"".join([part for string in strings for part in (_pack_u32(len(string)), string)])
 
 
@@ -168,7 +169,7 @@ def pack_pairs(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
 
 
 def strings_in(data: bytes) -> Iterator[bytes]:
-    """The strings of `pack_strings`; bytes that are not such are a `ProtocolError`."""
+    """Yield the strings of `pack_strings`; raise `ProtocolError` if the bytes are invalid."""
     position, end = 0, len(data)
     while position < end:
         start = position + LENGTH_BYTES

@@ -1,25 +1,23 @@
-"""Changes of keys as records of the change feed, and the queue in which they wait to be published.
+"""Encodes changes of keys as records of the change feed, and queues them for publication.
 
-Knows: keys, values and headers of the records (their bytes: feed_rows.py), which of them make a batch. Does not know: the topic,
-when they are written.
-Invariants: the last record of a key in the feed tells what the key holds, or that it is gone (null): the feed may be compacted.
-The records of a batch have stamps of one node, in their order.
+Does not handle: the topic, the time of writing. feed_rows.py writes the bytes.
+Invariants: the last record of a key in the feed has the key's value, or null if it was deleted, so the feed may
+be compacted. The records of a batch have stamps of one node, in ascending order.
 
-| part                | what it is                                                                                     |
-|---------------------|------------------------------------------------------------------------------------------------|
-| key                 | the key                                                                                        |
-| value               | what the key holds since, as `kv.type` says; null: it is gone                                  |
-| timestamp           | the wall part of the mutation's stamp                                                          |
-| header `kv.seq`     | the mutation's number, in decimal digits; 0 in a record that tells a key's state and no mutation |
-| header `kv.hlc`     | its stamp (kv/engine/hybrid_clock.py), 28 bytes in 56 hexadecimal digits: they sort as the
-mutations do        |
-| header `kv.op`      | set del lpush rpush lpop rpop incrby hset hdel expire expired evicted, or state                |
-| header `kv.type`    | string, counter, list or hash: `value` is that, as kv/engine/values.py writes it; or part             |
-| header `kv.expires` | when the key goes by itself, ms since 1970; absent: never                                      |
+| part                | content                                                                                      |
+|---------------------|----------------------------------------------------------------------------------------------|
+| key                 | the key                                                                                      |
+| value               | the key's new value, in the format of `kv.type`; null: deleted                               |
+| timestamp           | the wall part of the mutation's stamp                                                        |
+| header `kv.seq`     | the mutation's number, decimal; 0 in a record of a key's state without a mutation            |
+| header `kv.hlc`     | its stamp (kv/engine/hybrid_clock.py), 28 bytes in 56 hex digits, which sort as mutations do |
+| header `kv.op`      | set del lpush rpush lpop rpop incrby hset hdel expire expired evicted, or state              |
+| header `kv.type`    | string, counter, list or hash: `value` is as kv/engine/values.py writes it; or part          |
+| header `kv.expires` | when the key expires, ms since 1970; absent: never                                           |
 
-`part`: the value is the argument of the operation, as in the log's entry (kv/wal/wal_entries.py). Lists and hashes
-that change often are not written out for every change: a later record of the key, already durable in the store's log,
-has the whole.
+`part`: the value is the argument of the operation, as in the log's entry (kv/wal/wal_entries.py). Lists and
+hashes that change often are not written completely for every change: a later record of the key, already durable
+in the store's log, has the whole value.
 """
 
 from collections import deque
@@ -59,10 +57,10 @@ _COLLECTIONS = frozenset((ListValue, HashValue))
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES = 1024 * 1024
 RECORD_BYTES = 200
-"""What a record of a state takes beside its value, about."""
+"""Approximate size of a state record without its value."""
 
 Batch = tuple[bytes, int]
-"""And the number in its last record."""
+"""A batch, and the number of its last record."""
 
 
 class FeedRecord(NamedTuple):
@@ -73,10 +71,10 @@ class FeedRecord(NamedTuple):
 
 
 class MutationColumns(msgspec.Struct, frozen=True):
-    """Changes of plain keys that were made together: rows [row, until) of columns, but for a DELETE that found nothing."""
+    """Changes of plain keys made together: rows [row, until) of columns, except each DELETE without effect."""
 
     sequence: int
-    """Of the first, as `counter`."""
+    """Of the first change, as is `counter`."""
     wall_ms: int
     counter: int
     columns: Columns
@@ -86,7 +84,7 @@ class MutationColumns(msgspec.Struct, frozen=True):
     count: int
 
     def mutations(self) -> Iterator[Mutation]:
-        """The same, one by one."""
+        """Yield the changes singly."""
         sequence, counter = self.sequence, self.counter
         for row in range(self.row, self.until):
             kind, key, argument = self.columns.kinds[row], self.columns.keys[row], self.columns.values[row]
@@ -98,23 +96,23 @@ class MutationColumns(msgspec.Struct, frozen=True):
 
 
 class Watcher(Protocol):
-    """Hears of each change as it is applied, before it is durable or committed. `node` gave the stamp."""
+    """Observes each change as it is applied, before it is durable or committed. `node` issued the stamp."""
 
     def changed(self, mutation: Mutation, node: bytes) -> None:
-        """The sequence in a log of slots is the offset after the change's record."""
+        """A change was applied. In a log of slots, its sequence is the offset after its record."""
         ...
 
     def changed_together(self, told: MutationColumns, node: bytes) -> None:
-        """The same of plain changes in columns."""
+        """Plain changes were applied, in columns."""
         ...
 
     def restarted(self) -> None:
-        """The state was thrown away, with changes that it told of: those after the watermark may never have been."""
+        """The state was dropped: reported changes after the high watermark may not exist."""
         ...
 
 
 class FeedSection:
-    """Records of a batch that is being made. Mutations come in their order."""
+    """The records of a batch under construction. Mutations are appended in order."""
 
     def __init__(self, node: bytes) -> None:
         self.node = node
@@ -123,16 +121,17 @@ class FeedSection:
         self.data = bytearray()
         self.count = 0
         self.last = 0
-        """The sequence of the last mutation in it."""
+        """The sequence of its last mutation."""
 
     def has_room(self, node: bytes, wall_ms: int) -> bool:
-        """Return whether a record with a stamp of that node and time may come next."""
+        """Return whether a record with a stamp of that node and time can be appended."""
         if self.count >= BATCH_RECORDS_MAX or len(self.data) >= BATCH_BYTES:
             return False
         return node == self.node and wall_ms >= self._latest_ms
 
     def append(self, mutation: Mutation, *, is_latest: bool) -> None:
-        """`is_latest`: no later mutation of the same key is known, so a collection is written out."""
+        """Append a mutation. `is_latest`: no later mutation of the key is known, so a collection is written
+        completely."""
         value = mutation.value
         kind, written = _TYPES.get(type(value), b""), None
         if type(value) is bytes:
@@ -156,7 +155,7 @@ class FeedSection:
         self.last = mutation.sequence
 
     def append_columns(self, told: MutationColumns) -> MutationColumns | None:
-        """Append while there is room; return what is left."""
+        """Append while space is left; return the remaining changes."""
         columns = told.columns
         row, written = append_columns(
             self.data,
@@ -188,15 +187,16 @@ class FeedSection:
         return wall_ms - self._base_ms
 
     def seal(self) -> bytes:
-        """The batch."""
+        """Return the batch."""
         return seal_section(self.data, self.count, base_timestamp=self._base_ms, max_timestamp=self._latest_ms)
 
 
 class FeedQueue:
-    """Changes that wait to be published, in their order. Those up to `after` are left out.
+    """Changes that wait to be published, in order. Changes up to `after` are skipped.
 
-    Records are written to sections as they come, while keys and values are at hand. Collections, which are written whole or in
-    part by what is known when a batch is made, wait as they are, and so does whatever comes behind them.
+    Records are encoded to sections on arrival, while keys and values are in the CPU cache. Collections wait
+    unencoded, because only the batch decides whether they are written completely or in part; so do all changes
+    after them.
     """
 
     def __init__(self, after: int = 0) -> None:
@@ -204,10 +204,10 @@ class FeedQueue:
         self.count = 0
         self.section_bytes = 0
         self._sections: deque[FeedSection] = deque()
-        """What comes before anything in `_rest`; all are full but the last."""
+        """Sections before everything in `_rest`; all except the last are full."""
         self._rest: deque[tuple[Mutation | MutationColumns, bytes]] = deque()
         self._latest: dict[bytes, int] = {}
-        """By key of a change in `_rest`: the number of its last one there."""
+        """Key → number of its last change in `_rest`."""
 
     def changed(self, mutation: Mutation, node: bytes) -> None:
         if mutation.sequence <= self.after:
@@ -223,7 +223,7 @@ class FeedQueue:
         self.section_bytes += len(section.data) - size
 
     def changed_together(self, told: MutationColumns, node: bytes) -> None:
-        """Of keys that hold no collection: which of them is the latest of its key makes no difference."""
+        """Queue changes of keys without collections. Their records do not depend on which change is the latest."""
         if told.sequence <= self.after:
             for each in told.mutations():
                 self.changed(each, node)
@@ -243,13 +243,14 @@ class FeedQueue:
         raise AssertionError("a state that is read from a log is made once")
 
     def _section(self, node: bytes, wall_ms: int) -> FeedSection:
-        """Return the one that has room."""
+        """Return the section with space for the next record."""
         if not self._sections or not self._sections[-1].has_room(node, wall_ms):
             self._sections.append(FeedSection(node))
         return self._sections[-1]
 
     def batches(self, bytes_max: int) -> Iterator[Batch]:
-        """Take about so many bytes of batches. What a part of a collection leans on is among the changes made until now."""
+        """Take batches of about this many bytes. A part of a collection depends only on changes that were made
+        before this call."""
         while self.count and bytes_max > 0:
             batch = self._next_batch()
             bytes_max -= len(batch[0])
@@ -275,7 +276,7 @@ class FeedQueue:
 def state_record(
     image: Image, key: bytes, value: Value | None, *, sequence: int, stamp: bytes, now_ms: int
 ) -> FeedRecord:
-    """The record of a key that is there (or, with no value, gone), whatever made it so."""
+    """Return the record of a key's state, independent of its mutations. `value` None: the key is deleted."""
     headers: tuple[Header, ...] = ((SEQUENCE, b"%d" % sequence), (STAMP, stamp.hex().encode()), (OPERATION, STATE))
     if value is None:
         return FeedRecord(key, None, now_ms, headers)
@@ -286,7 +287,7 @@ def state_record(
 
 
 def sequence_in(headers: tuple[Header, ...]) -> int | None:
-    """The number of the mutation that a record tells of; None if it is no record of a feed."""
+    """Return the number of a record's mutation; None if it is not a record of a feed."""
     for name, value in headers:
         if name == SEQUENCE and value is not None and value.isdigit() and len(value) <= _SEQUENCE_DIGITS_MAX:
             return int(value)
@@ -294,8 +295,8 @@ def sequence_in(headers: tuple[Header, ...]) -> int | None:
 
 
 def state_batches(image: Image, gone: list[bytes], *, sequence: int, stamp: bytes, now_ms: int) -> Iterator[Batch]:
-    """Return batches with what every key holds, and with the keys of the feed that are gone; with each the number in its last
-    record. Only the last record of all has a number, others have 0: a feed that ends with 0 is given the state again."""
+    """Return batches with every key's value and with the feed's deleted keys, each with the number of its last
+    record. Only the very last record has a number, others have 0: a feed that ends with 0 gets the state again."""
     last = len(gone) + len(image.data) - 1
     numbered = ((sequence if at == last else 0, key) for at, key in enumerate(chain(gone, image.data)))
     records = (

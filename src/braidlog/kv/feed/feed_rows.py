@@ -4,10 +4,11 @@
 # it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type"
-"""Mutations to the records section of a batch of the change feed, without a Python object a header.
+"""Encodes mutations into the records section of a feed batch, without a Python object per header.
 
-Knows: the bytes of a record and of its headers; what they mean is in feed_records.py. In C where a compiler was
-found. Refuses to know: batches, topics, which mutations are due. Invariant: both twins give the same bytes.
+feed_records.py defines the meaning of the headers. The module is compiled to C if a compiler is available.
+Does not handle: batches, topics, the selection of mutations.
+Invariant: compiled and Python code write the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ COMPILED: bool = bool(cython.compiled)
 NODE_DIGITS: Final = 32
 _SET = cython.declare(cython.int, 1)
 _DELETE = cython.declare(cython.int, 2)
-# Of the compiler's own kind, so that no record looks them up by their names.
+# C constants of the module, so that no record looks them up by name.
 _DIGITS = cython.declare(bytes, b"0123456789abcdef")
 _SEQUENCE = cython.declare(bytes, encode_varint(6) + b"kv.seq")
 _STAMP = cython.declare(bytes, encode_varint(6) + b"kv.hlc" + encode_varint(56))
@@ -39,7 +40,7 @@ _EXPIRES = cython.declare(bytes, encode_varint(10) + b"kv.expires")
 
 
 def packed_header(name: str, value: bytes) -> bytes:
-    """A header as it stands in a record."""
+    """Return a header in the encoding of a record."""
     return encode_varint(len(name)) + name.encode() + encode_varint(len(value)) + value
 
 
@@ -58,10 +59,12 @@ def append_columns(
     row: cython.Py_ssize_t,
     until: cython.Py_ssize_t,
 ) -> tuple[int, int]:
-    """Append the mutations of rows [row, until) to a section of `count` records, until it has so many records or bytes.
+    """Append the mutations of rows [row, until) to a section of `count` records, up to `count_max` records or
+    `bytes_max` bytes.
 
-    `stamp`: the first one's sequence, wall time and counter, and the node in hexadecimal digits. `headers`, packed: of a set,
-    a removal, an increment, a string, a counter. Returns the row where it stopped, and how many records it appended.
+    `stamp`: the first one's sequence, wall time and counter, and the node in hexadecimal digits. `headers`,
+    packed: of a set, a deletion, an increment, a string, a counter. Returns the row where it stopped, and the
+    count of appended records.
     """
     if min(len(kinds), len(keys), len(values), len(found)) < until or row < 0:
         raise ValueError(f"rows {row} to {until} of {len(keys)}")
@@ -107,8 +110,8 @@ def _append_rows(
     row: cython.Py_ssize_t,
     until: cython.Py_ssize_t,
 ) -> tuple:
-    """The number and stamp of a record are those of the one before it, plus one: written once, then counted up as digits. Of
-    `out` much is taken at once, and at the end what is too much is given back."""
+    """Sequence and counter of a record are those of the one before it, plus one: they are written once, then
+    incremented as digits. `out` is enlarged in large steps and cut to its size at the end."""
     kind: cython.int
     first: cython.longlong = count
     sequence: cython.longlong = stamp[0]
@@ -157,7 +160,7 @@ def _append_rows(
             body = body_size(delta_ms, count, len(key), value_size, 1 + stamp_size + len(op) + len(of))
             needed = varint_size(body) + body
             if size + needed > len(out):
-                # As if all that follow were of this size; of a section no more than it may have.
+                # As if all following records had this size, up to the section's limit.
                 room = min(needed * min(until - row, count_max - count), needed + bytes_max - size)
                 PyByteArray_Resize(out, size + room)
             start = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + size
@@ -190,13 +193,13 @@ def append_mutation(
     value: bytes | None,
     deadline_ms: int,
 ) -> None:
-    """Append one, with the packed headers of its operation and type (none: b"")."""
+    """Append one mutation, with the packed headers of its operation and type (none: b"")."""
     _check(stamp[3], len(op) + len(kind))
     _put(out, count, delta_ms, stamp[0], stamp[1], stamp[2], stamp[3], op, kind, key, value, deadline_ms)
 
 
 def _check(node: bytes, headers_size: int) -> None:
-    """Headers are put together in a buffer of 256 bytes: 165 beside those that are given packed."""
+    """Raise if the headers could exceed their buffer of 256 bytes: 165 are used beside the packed ones."""
     if len(node) != NODE_DIGITS or headers_size > 90:
         raise ValueError(f"a node of {len(node)} digits, headers of {headers_size} bytes")
 
@@ -263,7 +266,7 @@ def _put_stamp(
 @cython.inline
 @cython.exceptval(check=False)
 def _count_up(p: cython.p_uchar, size: cython.int) -> cython.bint:
-    """Add one to decimal digits; False: it takes one more of them."""
+    """Increment decimal digits; False: one more digit is needed."""
     while size > 0:
         size -= 1
         if p[size] != 57:
@@ -277,7 +280,7 @@ def _count_up(p: cython.p_uchar, size: cython.int) -> cython.bint:
 @cython.inline
 @cython.exceptval(check=False)
 def _count_up_hex(p: cython.p_uchar) -> cython.bint:
-    """The same for a counter."""
+    """Increment the hexadecimal digits of a counter; False: it overflowed."""
     at: cython.int = 8
     while at > 0:
         at -= 1
@@ -300,7 +303,7 @@ def _copy(p: cython.p_uchar, data: bytes) -> cython.p_uchar:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_decimal(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-    """The digits of a number that is not negative, with their count before them."""
+    """Write the digits of a non-negative number, after their count."""
     size: cython.int = 1
     rest: cython.longlong = value // 10
     index: cython.int
@@ -318,7 +321,7 @@ def _put_decimal(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_number(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-    """A number of 64 bits in at most 20 digits and a sign."""
+    """Write a 64-bit number, in at most 20 digits and a sign."""
     backwards: cython.uchar[20]
     size: cython.int = 0
     rest: cython.ulonglong = value

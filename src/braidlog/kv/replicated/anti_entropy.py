@@ -1,20 +1,21 @@
-"""Replicas of a log of keys compare their trees, and a follower that does not hold what its leader holds is put right.
+"""Anti-entropy: compares the Merkle trees of two replicas of a key log, and repairs a follower that differs from its
+leader.
 
-Knows: what is asked, answered and put in place of what. Refuses to know: clocks, wires, who leads: its owner tells the epoch,
-asks every minute, and carries messages, which may be late, lost or come twice.
-Invariants: two trees are compared as they were after the same record of the same log, and never else; what a leader tells of a
-leaf is put in place when the follower has applied exactly as much as the leader had. So a follower whose keys are right is never
-changed, whatever is written meanwhile.
+Does not handle: clocks, transport, leadership. The caller sets the epoch, starts a comparison every minute and
+carries messages, which may be late, lost or duplicated.
+Invariants: two trees are compared only as of the same record of the same log. A leaf from the leader is applied
+only when the follower has applied exactly as much as the leader had. So a correct follower is never changed, even
+during writes.
 
     follower                                   leader
-    SyncRequest(all leaves, digest)      →     SyncOk: the same, done
-                                         ←     SyncEnd(NARROWER)            or UNKNOWN: asked again at the last mark
+    SyncRequest(all leaves, digest)      →     SyncOk: equal, done
+                                         ←     SyncEnd(NARROWER)            or UNKNOWN: retry at the last mark
     SyncRequest(512 leaves, digest), 32 →     …
     SyncRequest(16 leaves, digest), 32 →      …
     SyncRequest(one leaf, digest)        →     SyncDiff …, SyncEnd(TOLD): its keys after `offset`
 
-Both keep the leaves of the last marks: the first record at or behind each multiple of `MARK_EVERY`. A log that is written to all
-the time is compared there, one that rests at its end.
+Both keep the leaves of the last marks: the first record at or after each multiple of `MARK_EVERY`. A log under
+constant writes is compared at a mark, an idle log at its end.
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,7 @@ Leaves = tuple[int, ...]
 
 
 class SlotState(Protocol):
-    """A slot, as far as it is compared."""
+    """The part of a slot that comparisons use."""
 
     @property
     def keyspace(self) -> Keyspace: ...
@@ -43,12 +44,12 @@ class SlotState(Protocol):
     def stamp_of(self, key: bytes) -> Stamp | None: ...
 
     def restamp(self, key: bytes, stamp: Stamp | None) -> None:
-        """The key was put right: this is when it was last changed. None: it is not there."""
+        """Set when a repaired key was last changed; None: the key does not exist."""
         ...
 
 
 class Ask(NamedTuple):
-    """Have these leaves this digest at the leader, after the record before `offset`?"""
+    """A question to the leader: do these leaves have this digest after the record before `offset`?"""
 
     epoch: int
     offset: int
@@ -61,13 +62,13 @@ class Same(NamedTuple):
 
 
 class Narrower(NamedTuple):
-    """They differ: ask about parts."""
+    """The leaves differ: compare parts of the range."""
 
     ask: Ask
 
 
 class Unknown(NamedTuple):
-    """The leader has no tree of that offset."""
+    """The leader has no tree as of that offset."""
 
     ask: Ask
 
@@ -76,13 +77,13 @@ class KeyState(NamedTuple):
     key: bytes
     kind: int
     value: bytes
-    """Both as in a snapshot."""
+    """Kind and value as in a snapshot."""
     deadline_ms: int
     stamp: bytes
 
 
 class LeafState(NamedTuple):
-    """The leaf differs: all of its keys, as the leader has them after the record before `offset`."""
+    """The leaf differs: all its keys on the leader, as of the record before `offset`."""
 
     ask: Ask
     offset: int
@@ -93,7 +94,7 @@ Reply = Same | Narrower | Unknown | LeafState
 
 
 class Repaired(NamedTuple):
-    """What was put right: keys that were another or missing, and keys that should not have been there."""
+    """The repaired keys of a leaf: written because they differed or were missing, and removed."""
 
     leaf: int
     put: list[bytes]
@@ -101,7 +102,7 @@ class Repaired(NamedTuple):
 
 
 class SlotTree:
-    """The tree of one slot on one node, and what it was at the last marks. `changed` is the slot's listener."""
+    """The tree of one slot on one node, with its leaves at the last marks. `changed` is called by the slot."""
 
     def __init__(self, slot: SlotState) -> None:
         self.slot = slot
@@ -110,7 +111,7 @@ class SlotTree:
         self.next_mark = _mark_after(slot.applied)
 
     def changed(self, keys: Iterable[bytes]) -> None:
-        """These keys were changed by the records below `applied`, which is not beyond `next_mark`."""
+        """Note the keys changed by the records below `applied`, which is not beyond `next_mark`."""
         self.tree.note(keys)
         if self.slot.applied >= self.next_mark:
             self.next_mark = _mark_after(self.slot.applied)
@@ -122,7 +123,7 @@ class SlotTree:
             del self._marks[min(self._marks)]
 
     def at(self, offset: int) -> Leaves | None:
-        """All leaves as they were at an offset, if that is known."""
+        """Return all leaves as of an offset, if they are known."""
         return self.tree.leaves() if offset == self.slot.applied else self._marks.get(offset)
 
     @property
@@ -130,14 +131,14 @@ class SlotTree:
         return max(self._marks, default=None)
 
     def forget(self) -> None:
-        """The log was cut, or the keys put right: what was before is not what this node has."""
+        """Drop the marks: the log was truncated or keys were repaired, so they no longer match this node's state."""
         self._marks.clear()
         self.next_mark = _mark_after(self.slot.applied)
 
     # -- at the leader -----------------------------------------------------------------------------------------
 
     def respond(self, ask: Ask) -> Reply:
-        """What the leader says. The epoch is its own: its owner refuses any other."""
+        """Return the leader's reply. The caller has checked the epoch."""
         leaves = self.at(ask.offset)
         if leaves is None:
             return Unknown(ask)
@@ -145,7 +146,7 @@ class SlotTree:
             return Same(ask)
         first, following = ask.among
         if following - first > 1:
-            self.keep(ask.offset, leaves)  # for the questions about parts
+            self.keep(ask.offset, leaves)  # for the questions about parts of the range
             return Narrower(ask)
         return LeafState(ask, self.slot.applied, tuple(map(self._describe, self.tree.keys_in({first}))))
 
@@ -161,7 +162,7 @@ def _mark_after(offset: int) -> int:
 
 
 class Comparison:
-    """The follower's side, one slot in one epoch of its leader. Made anew with each epoch."""
+    """The follower's side: one slot in one epoch of its leader."""
 
     def __init__(self, mine: SlotTree, epoch: int) -> None:
         self._mine = mine
@@ -169,16 +170,17 @@ class Comparison:
         self._leaves: Leaves = ()
         self._asked: set[Ask] = set()
         self._received: dict[int, LeafState] = {}
-        """Leaf → what is put in its place once as much is applied."""
+        """Leaf → the leader's state, applied once this replica reaches its offset."""
         self.compared = 0
-        """Comparisons that came to an end: alike, or put right."""
+        """Completed comparisons: equal, or repaired."""
         self.differed = 0
 
     @property
     def holds_at(self) -> int | None:
-        """Apply no record beyond this offset: what is told of a leaf is of then, or later. None: apply what there is.
+        """Return the offset beyond which no record may be applied, because a leaf's state is expected or held; None:
+        no limit.
 
-        Whoever applies gives it a few seconds, and then gives up.
+        The caller holds for a few seconds and then gives up.
         """
         if any(ask.among[1] - ask.among[0] == 1 for ask in self._asked):
             return self._mine.slot.applied
@@ -186,16 +188,16 @@ class Comparison:
 
     @property
     def received_at(self) -> int | None:
-        """Where the first of what was told of leaves is put in place; None: nothing waits."""
+        """Return the lowest offset of the held leaf states; None if there are none."""
         return min((told.offset for told in self._received.values()), default=None)
 
     def give_up(self) -> None:
-        """Wait for nothing any more; the next comparison finds what is left."""
+        """Drop all open questions and leaf states; the next comparison finds the difference again."""
         self._asked.clear()
         self._received.clear()
 
     def restart(self) -> list[Ask]:
-        """Compare anew: what of the last time is unanswered by now never will be."""
+        """Start a new comparison; open questions of the last one are dropped."""
         self.give_up()
         return self._ask_all(self._mine.slot.applied)
 
@@ -212,7 +214,7 @@ class Comparison:
         return asks
 
     def handle_reply(self, reply: Reply) -> list[Ask]:
-        """The leader has answered; return what to ask next. Anything but the answer to an open question is dropped."""
+        """Handle a reply and return the next questions. A reply to no open question is dropped."""
         ask = reply.ask
         if ask not in self._asked:
             return []
@@ -233,11 +235,11 @@ class Comparison:
         return []
 
     def due(self) -> list[Repaired]:
-        """Put in place what was told of the keys as they are now. Called after each record, and after each reply."""
+        """Repair the leaves whose states are as of `applied`. Called after each record, and after each reply."""
         applied = self._mine.slot.applied
         ready = [leaf for leaf, told in self._received.items() if told.offset == applied]
         for leaf in [leaf for leaf, told in self._received.items() if told.offset < applied]:
-            del self._received[leaf]  # it came too late; the next comparison finds it again
+            del self._received[leaf]  # too late; the next comparison finds it again
         done = [_repair(self._mine, leaf, self._received.pop(leaf)) for leaf in ready]
         if done:
             self._mine.forget()

@@ -1,21 +1,21 @@
-"""Checkpoints: the whole state of a log, written into it by its leader, so that what is before it may go.
+"""Checkpoints: the leader writes the whole state of a log into it, so that the records before it can be deleted.
 
-Knows: the bytes of a checkpoint's records, when each key is written, how a state is made from them. Refuses to know: when one is
-worth its while, what is committed, who lets the log go (only up to the beginning of one whose end is committed).
-Invariant: whoever applies the log from the beginning of a checkpoint on has, from its end on, the state of whoever applied all of
-it. Keys are written while others change: one that is about to change, but by a SET, is written first; who finds it written later
-has seen no change of it that leans on what it held.
+Does not handle: when to write one, commits, deletion (allowed only up to the beginning of a checkpoint whose end
+is committed).
+Invariant: applying the log from the beginning of a checkpoint gives, from its end on, the same state as applying
+all of it. Keys are written while clients change others. A key that is about to change, except by a SET, is
+written first; so a key that is written later has had no change that depends on its old value.
 
-The record of a key has that key, all others have none. Their values:
+The record of a key has that key; all other records have none. Their values:
 
      0  version   u8   1
      1  what      u8   0x78 begin, 0x79 origins, 0x7a key, 0x7b end: no operation of a mutation has these
-  begin    2  latest wall time of the log u64, wall of the clock u64, counter u32; of each epoch that wrote to the log before it:
-              epoch u32, first offset u64
+  begin    2  latest wall time of the log u64, wall of the clock u64, counter u32; then of each epoch that wrote
+              to the log before it: epoch u32, first offset u64
   origins  2  of each: epoch u32, offset u64, wall time of its stamp u64
-  key      2  kind u8 (0 gone, 1 string, 2 counter, 3 list, 4 hash)
+  key      2  kind u8 (0 deleted, 1 string, 2 counter, 3 list, 4 hash)
            3  replaced u8   1: the stamp of its last SET or DEL follows the other one
-           4  deadline u64  ms since 1970, 0 is never; of one that is gone: the wall time of what took it
+           4  deadline u64  ms since 1970, 0 is never; of a deleted key: the wall time of its deletion
           12  stamp 28      of its last change (kv/engine/hybrid_clock.py)
          [40  stamp 28]
               the value as kv/engine/values.py writes it
@@ -48,7 +48,7 @@ from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 VERSION: Final = 1
 SLICE_BYTES: Final = 128 * 1024
 SLICE_KEYS: Final = 256
-"""Written at once; then others have their turn."""
+"""Keys written in one turn of the event loop."""
 _HEAD = struct.Struct(">BB")
 _BEGIN = struct.Struct(">BBQQI")
 _EPOCH = struct.Struct(">IQ")
@@ -77,7 +77,7 @@ class Part(NamedTuple):
 
 
 def read_record(key: bytes | None, value: bytes | None) -> SlotRecord | Part:
-    """Any record of a slot's log."""
+    """Decode any record of a slot's log."""
     if value is not None and len(value) >= _HEAD.size and value[1] in _WHATS:
         if value[0] != VERSION or (key is not None) != (value[1] == What.KEY):
             raise ProtocolError(f"a record of a checkpoint with version {value[0]}, kind {value[1]:#04x}")
@@ -89,14 +89,15 @@ def read_record(key: bytes | None, value: bytes | None) -> SlotRecord | Part:
 
 
 class Checkpoint:
-    """One under way: `write_some` until nothing is left, then `end`. It ends by itself when its slot has another, or none."""
+    """A checkpoint in progress: call `write_some` until nothing is left, then `end`. It is cancelled when its slot
+    starts another one or drops it."""
 
     def __init__(self, slot: LogKeyspace) -> None:
         self._slot = slot
         self._keys = list(slot.stamps)
         self._at = 0
         self._done = set[bytes]()
-        """Keys that are written."""
+        """Keys already written."""
         begin = _BEGIN.pack(VERSION, What.BEGIN, slot.latest_ms, slot.clock.wall_ms, slot.clock.counter)
         epochs = b"".join(_EPOCH.pack(*each) for each in slot.epochs_until_now())
         parts = [Part(None, begin + epochs), *_origin_parts(slot.origins)]
@@ -108,20 +109,21 @@ class Checkpoint:
         return self._slot.checkpoint is self
 
     def before(self, op: Op, key: bytes) -> None:
-        """The slot is about to write a change of a key. A SET leans on nothing and may be refused: its key waits."""
+        """Write a key that is about to change. A SET does not depend on the old value and may be refused, so its key
+        is written later."""
         if op is Op.SET or key in self._done:
             return
         self._done.add(key)
-        if key in self._slot.stamps:  # else it went so long ago that it is forgotten
+        if key in self._slot.stamps:  # else it was deleted beyond the retention
             try:
                 self._slot.append_parts([_key_part(self._slot, key)])
             except (BrokerError, StorageFault):
-                self._slot.checkpoint = None  # without it the checkpoint is worth nothing; the change goes its own way
+                self._slot.checkpoint = None  # the checkpoint is useless without it; the change itself continues
 
     def before_rows(self, columns: Columns, rows: Sequence[int]) -> None:
-        """Plain changes of these rows may be about to be written: what their keys hold is written first.
+        """Write the old values of the keys that plain changes in these rows may overwrite.
 
-        A key that holds a list or hash is not among them: its change is not plain.
+        Keys with lists or hashes are left out: their changes are not plain.
         """
         slot, parts = self._slot, list[Part]()
         for key in dict.fromkeys([columns.keys[row] for row in rows if columns.kinds[row] != Kind.SET]):
@@ -136,7 +138,7 @@ class Checkpoint:
                 slot.checkpoint = None
 
     def write_some(self, bytes_max: int = SLICE_BYTES) -> bool:
-        """Write some keys; return whether there are more."""
+        """Write some keys; return whether more are left."""
         parts, at, size = list[Part](), self._at, 0
         for at, key in enumerate(self._keys[self._at : self._at + SLICE_KEYS], self._at + 1):  # noqa: B007 - where it ended
             if key not in self._done and key in self._slot.stamps:
@@ -151,7 +153,7 @@ class Checkpoint:
         return at < len(self._keys)
 
     def end(self) -> int:
-        """All keys are written; return the offset after it."""
+        """Write the end of the checkpoint; return the offset after it."""
         assert self._at == len(self._keys), "a checkpoint ends when all keys are in it"
         end = self._slot.append_parts([Part(None, _END.pack(VERSION, What.END, self.begin))])
         self._slot.checkpoint = None
@@ -176,11 +178,11 @@ def _key_part(slot: LogKeyspace, key: bytes) -> Part:
     return Part(key, head + changed_at(stamps) + (b"" if replaced == NEVER else replaced) + written)
 
 
-# -- on whoever applies the log ----------------------------------------------------------------------------------
+# -- on replicas that apply the log ------------------------------------------------------------------------------
 
 
 def apply(slot: LogKeyspace, offset: int, record: SlotRecord | Part) -> None:
-    """The next record of the log. A state that is complete has what a checkpoint says."""
+    """Apply the next record of the log. A complete state skips the contents of a checkpoint."""
     if not slot.is_complete and slot.applied == slot.begins_at:
         is_begin = isinstance(record, Part) and record.value[1] == What.BEGIN
         if not is_begin or offset != slot.begins_at:

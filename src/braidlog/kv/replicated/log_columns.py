@@ -1,9 +1,9 @@
-"""Columns of operations, and batches of records, on the keys of one log: the plain ones by the kernel, others one by one.
+"""Executes columns of operations, and applies batches of records, on the keys of one log: plain ones in the kernel,
+others singly.
 
-Knows: what has to be asked once for many (rights, clock, room), and where a run of plain ones has to end. Does not know: which
-keys are in which log, who waits.
-Invariant: the state, the records and the answers are those of `LogKeyspace.execute` and `LogKeyspace.apply` for each
-row or record, in order.
+Does not handle: the distribution of keys among logs, waiting for commits.
+Invariant: state, records and results equal those of `LogKeyspace.execute` and `LogKeyspace.apply` for each row or
+record, in order.
 """
 
 import struct
@@ -25,11 +25,11 @@ from braidlog.model.errors import BrokerError, Reason
 
 UNLIMITED: Final = 2**62
 BATCH_BYTES_MAX: Final = 256 * 1024
-"""Of gathered records in one batch, except for one that is larger by itself."""
+"""Size limit of a batch of gathered records; a larger single record gets its own batch."""
 ONE_BY_ONE: Final = 16
-"""So many records are applied one by one from one that is not plain on, then the kernel is tried again."""
+"""Records applied singly after one that is not plain; then the kernel is tried again."""
 RECORDS_PER_CALL: Final = 10
-"""So many records cost the kernel about as much as one that is applied by itself."""
+"""Records that cost the kernel about as much as one record applied singly."""
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 _HEAD: Final = struct.Struct(">BBBBQI16sI")
 
@@ -44,9 +44,10 @@ def in_order(
     execute: Callable[[Operation[Any]], Any],
     take_plain: Callable[[int], int] = lambda at: at,
 ) -> list[int]:
-    """Carry out some rows in their order, into `results`; return those that are refused, with a `BrokerError`.
+    """Execute some rows in order, into `results`; return the rows refused with a `BrokerError`.
 
-    `take_plain` carries out rows[at:] up to one that is not plain, and returns where that is; `execute` carries out that one.
+    `take_plain` executes rows[at:] up to one that is not plain, and returns its position; `execute` executes that
+    one.
     """
     refused: list[int] = []
     at = 0
@@ -66,7 +67,7 @@ def in_order(
 def look_up(
     store: Store, containers: tuple[Any, ...], columns: Columns, rows: list[int] | None, now_ms: int, results: list[Any]
 ) -> list[int]:
-    """Read what is plain of some rows of one log (None: of all rows); return the rows that are left."""
+    """Execute the plain reads of some rows of one log (None: all rows); return the remaining rows."""
     found, hits = read_rows([containers], columns.keys, rows, now_ms, results)
     left = found[0] if found else []
     store.hits += hits
@@ -75,7 +76,7 @@ def look_up(
 
 
 def head_of(level: int, wall_ms: int, node: bytes) -> bytes:
-    """Return what the kernel makes the heads of records from."""
+    """Return the template from which the kernel makes the heads of records."""
     return _HEAD.pack(VERSION, 0, level, 0, wall_ms, 0, node, 0)
 
 
@@ -85,7 +86,7 @@ def head_of(level: int, wall_ms: int, node: bytes) -> bytes:
 def execute_rows(
     slot: LogKeyspace, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
 ) -> list[int]:
-    """Carry out some rows; return those that are refused. Changes are written to the batch that the log gathers."""
+    """Execute some rows; return those refused. Changes are added to the batch that the log gathers."""
 
     def take_plain(at: int) -> int:
         return _change_plain(slot, columns, rows, at, level, max(now_ms, slot.clock.wall_ms), results)
@@ -101,7 +102,7 @@ def execute_rows(
 
 
 def look_at_rows(slot: LogKeyspace, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
-    """Read some rows as a follower has them; return those that are refused."""
+    """Execute reads on a follower; return those refused."""
     containers = slot.keyspace.data, None, slot.keyspace.recency
     left = look_up(slot.store, containers, columns, rows, now_ms, results)
     return in_order(columns, left, results, lambda operation: slot.read(operation, now_ms))
@@ -110,7 +111,7 @@ def look_at_rows(slot: LogKeyspace, columns: Columns, rows: list[int], now_ms: i
 def _change_plain(
     slot: LogKeyspace, columns: Columns, rows: list[int], at: int, level: Level, now_ms: int, results: list[Any]
 ) -> int:
-    """Carry out plain changes from rows[at] on; return where one is that is not plain."""
+    """Execute plain changes from rows[at] on; return the position of the first that is not plain."""
     store, clock, keyspace = slot.store, slot.clock, slot.keyspace
     if store.fault is not None or not clock.can_tick(now_ms, len(rows) - at):
         return at
@@ -122,7 +123,7 @@ def _change_plain(
                 slot.checkpoint.before_rows(columns, rows[at:])
                 is_noted, batch = True, slot.log.batch(now_ms)
         except BrokerError:
-            return at  # `execute` refuses each of them
+            return at  # `execute` refuses each row
         records_max = 1 if slot.forgets_at_ms <= now_ms else slot.until_mark
         first = clock.counter + 1 if now_ms == clock.wall_ms else 0
         head = head_of(level, now_ms, clock.node)
@@ -182,9 +183,10 @@ def _changed(
 
 
 def apply_batch(slot: LogKeyspace, data: bytes, position: int, header: BatchHeader, end: int, records_max: int) -> int:
-    """Apply the records of a batch from `slot.applied` on and below `end`, at about so much cost; return the cost.
+    """Apply the records of a batch from `slot.applied` up to `end`, at a cost of about `records_max`; return the
+    cost.
 
-    The batch's checksum was verified. A `StorageFault`: they do not belong to this state's past.
+    The batch's checksum was verified. `StorageFault`: the records do not continue this state.
     """
     section = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
     last, cost = min(end, header.next_offset), 0
@@ -198,7 +200,7 @@ def apply_batch(slot: LogKeyspace, data: bytes, position: int, header: BatchHead
 
 
 def _apply_singly(slot: LogKeyspace, data: bytes, position: int, end: int, records_max: int) -> int:
-    """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
+    """Apply records singly until the kernel is worth another try; return their count."""
     count = 0
     for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
         if slot.applied <= offset < end:
@@ -206,12 +208,12 @@ def _apply_singly(slot: LogKeyspace, data: bytes, position: int, end: int, recor
             count += 1
             if count in {ONE_BY_ONE, records_max}:
                 return count
-    slot.passed(end - 1)  # a batch may span offsets that it has no records of
+    slot.passed(end - 1)  # a batch may span offsets without records
     return count
 
 
 def _apply_plain(slot: LogKeyspace, section: memoryview, header: BatchHeader, end: int) -> bool:
-    """Apply plain records as far as they come; return whether there was one."""
+    """Apply plain records up to the first other one; return whether any was applied."""
     if not slot.takes_columns:
         return False
     keyspace, before = slot.keyspace, slot.applied

@@ -4,16 +4,20 @@
 # it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type, call-overload"
-"""Plain operations on the keys of one log, and what that log keeps of them, without a Python object for each operation.
+"""Kernel for plain operations on the keys of one log: changes keys and appends records without a Python object per
+operation.
 
-Knows: what a plain GET, SET, DELETE, INCREMENT and DECREMENT find and change, the stamps of keys, the bytes of the records of a
-replicated log (log_records.py) and of the entries of a lone node's (wal_entries.py). In C where a compiler was found.
-Does not know: files, clocks, batch headers, and whatever is not plain: there it stops, and `execute` or `apply` of
-the store or slot, which define all of it, take over for one.
-Invariants: both twins give the same; a row or record is carried out whole or not at all.
+A plain operation is GET, SET, DELETE, INCREMENT or DECREMENT. The kernel also writes the stamps of keys, the
+records of a replicated log (log_records.py) and the entries of a local store's log (wal_entries.py). It is
+compiled to C if a compiler is available.
+Does not handle: files, clocks, batch headers.
 
-Not plain: a time to live, a key with a deadline, a list or hash, a string that is counted with, a counter at the end of its
-range, a key or value of a size that is refused, no room, a salvaged record.
+At an operation that is not plain the kernel stops, and the caller uses `execute` or `apply` of the store or slot,
+which define the semantics, for that one operation.
+Invariants: compiled and Python code give the same results; a row or record is executed completely or not at all.
+
+Not plain: a time to live, a key with a deadline, a list or hash, a string that is incremented, a counter at the
+end of its range, a key or value of a refused size, a lack of memory, a salvaged record.
 
 Over 500 lines because the compiler inlines within a unit only, and leader and follower share the parts.
 """
@@ -83,7 +87,8 @@ _WALL = struct.Struct(">QI")
 
 
 def _crc_tables(polynomial: int) -> bytes:
-    """Return the CRC of each byte, and of each byte with one to seven zeros behind it: eight bytes are taken in a step."""
+    """Return the CRC of each byte, and of each byte with one to seven zeros after it: the CRC takes eight bytes in a
+    step."""
     first = []
     for byte in range(256):
         value = byte
@@ -108,12 +113,12 @@ def read_rows(
     now_ms: cython.longlong,
     results: list[Any],
 ) -> tuple[list[list[int]], int]:
-    """Look up the keys of some rows (None: of all) in their logs, into `results` (None: there is no such key).
+    """Look up the keys of some rows (None: all) in their logs, into `results` (None: no such key).
 
-    `keyspaces`: data, deadlines and recency of each log; None: it is not read here. Returns the rows that are left to the caller,
-    by log and in their order, or [] if none is; and how many keys were found. A key whose deadline has come is left. A follower,
-    which has that key until the leader's record removes it, gives no deadlines. Where the order of use is kept, the rows of a
-    log behind one that is left are left, too.
+    `keyspaces`: data, deadlines and recency of each log; None: the log cannot be read here. Returns the rows left
+    to the caller, by log and in order, or [] if none; and the count of keys found. An expired key is left to the
+    caller. A follower passes no deadlines: its keys exist until the leader's record removes them. If recency is
+    kept, all later rows of a log with a left row are left, too.
     """
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
@@ -183,12 +188,14 @@ def change_rows(
     counter: cython.longlong,
     results: list[Any],
 ) -> tuple[int, int, int, int]:
-    """Carry out the changes of rows[at:], into `results` (None: no such key to delete), and append their records to a section.
+    """Execute the changes of rows[at:], into `results` (None: no such key to delete), and append their records to a
+    section.
 
-    Without `rows`: of all. `keyspace`: data, deadlines, recency, stamps, gone, and the heap of gone keys by time; without stamps
-    entries are appended. `head`: of the records, of which the first has that counter. `count`: records of the section so far.
-    Stops after `records_max` records, or once the section has `section_bytes_max`. Returns where it stopped, how many records it
-    wrote, and what the keys take now and took at most.
+    Without `rows`: all. `keyspace`: data, deadlines, recency, stamps, deletions, and the heap of deletions by
+    time; without stamps, WAL entries are appended. `head`: the template of record heads; the first record has
+    `counter`. `count`: records of the section so far. Stops after `records_max` records, or once the section has
+    `section_bytes_max`. Returns the position where it stopped, the count of records written, and the memory that
+    the keys use now and at the peak.
     """
     data: dict = keyspace[0]
     deadlines = keyspace[1]
@@ -301,12 +308,14 @@ def apply_records(
     restores: cython.bint,
     changed: list[bytes],
 ) -> tuple[int, int, int, int]:
-    """Apply the records of a section with offsets in [applied, end), as a follower, as far as they are plain.
+    """Apply the records of a section with offsets in [applied, end), as a follower, up to the first that is not
+    plain.
 
-    Stops behind the first record whose wall time is `forget_ms` or later (or the retention after the first deletion): then
-    what has gone long ago is forgotten. Appends the keys to `changed`. Returns the offset behind the last record that is applied,
-    what the keys take, and the greatest stamp of them, as wall time and counter; -1: no mutation is applied. A checkpoint's key
-    (checkpoints.py) is put in its place if the checkpoint is what makes the state (`restores`); else it changes nothing.
+    Stops after the first record whose wall time is `forget_ms` or later (or the retention after the first
+    deletion), so that the caller can drop old deletions. Appends the keys to `changed`. Returns the offset after
+    the last applied record, the memory that the keys use, and their greatest stamp as wall time and counter; -1:
+    no mutation was applied. A checkpoint's key (checkpoints.py) is restored if the state is built from that
+    checkpoint (`restores`); else it changes nothing.
     """
     data: dict = keyspace[0]
     deadlines = keyspace[1]
@@ -474,7 +483,7 @@ _NOT_PLAIN = cython.declare(cython.longlong, -(2**62))
 @cython.cfunc
 def _restored(
     data: dict,
-    deadlines: Any,  # noqa: ANN401 - a dict, or one that an image looks at
+    deadlines: Any,  # noqa: ANN401 - a dict, or its copy-on-write view
     recency: Any,  # noqa: ANN401
     keeps_order: cython.bint,
     stamps: dict,
@@ -483,7 +492,7 @@ def _restored(
     stamp: bytes,
     key_cost: cython.longlong,
 ) -> cython.longlong:
-    """Put a string in its place, as a checkpoint has it with two equal stamps; return by how much the keys grow, or not plain."""
+    """Restore a string of a checkpoint with two equal stamps; return the growth in memory, or `_NOT_PLAIN`."""
     held = data.get(key)
     growth: cython.longlong = _STRING_COST + len(value)
     changed: bytes = stamp[:28]
@@ -503,7 +512,7 @@ def _restored(
 @cython.cfunc
 def _applied(
     data: dict,
-    deadlines: Any,  # noqa: ANN401 - a dict, or one that an image looks at
+    deadlines: Any,  # noqa: ANN401 - a dict, or its copy-on-write view
     recency: Any,  # noqa: ANN401
     keeps_order: cython.bint,
     stamps: dict,
@@ -516,7 +525,7 @@ def _applied(
     wall_ms: cython.longlong,
     key_cost: cython.longlong,
 ) -> cython.longlong:
-    """Apply one record; return by how much the keys grow, or that it is not plain."""
+    """Apply one record; return the growth in memory, or `_NOT_PLAIN`."""
     old_cost: cython.longlong
     growth: cython.longlong
     number: cython.longlong
@@ -560,7 +569,7 @@ def _applied(
 def _note(
     stamps: dict, gone: dict, gone_by_time: list, op: cython.int, key: bytes, stamp: bytes, wall_ms: cython.longlong
 ) -> object:
-    """Keep when a key changed (log_records.py), and that it is gone. No stamp of the log so far is later."""
+    """Record a key's stamp (log_records.py), and its deletion. No earlier stamp of the log is greater."""
     known: object
     if op == _OP_INCRBY:
         known = stamps.get(key)
@@ -569,7 +578,7 @@ def _note(
         stamps[key] = stamp
     if op == _OP_DEL:
         gone[key] = wall_ms
-        gone_by_time.append((wall_ms, key))  # the heap's order: nothing in it is later
+        gone_by_time.append((wall_ms, key))  # keeps the heap's order: no entry is later
     elif gone:
         gone.pop(key, None)
     return None
@@ -585,7 +594,7 @@ def _keep(
     held: object,
     new: object,
 ) -> object:
-    """Make `new` what the key holds; None: it is gone."""
+    """Set the value of a key; None deletes it."""
     if new is None:
         del data[key]
     else:
@@ -624,7 +633,7 @@ def _put_record(
     key: bytes,
     argument: bytes,
 ) -> cython.Py_ssize_t:
-    """Write a record at `at`; return where the next one begins. `section` may be longer than what is written."""
+    """Write a record at `at`; return where the next one begins. `section` may be longer than its contents."""
     if cython.compiled:
         value_size: cython.longlong = _HEAD_BYTES + len(argument)
         body: cython.longlong = body_size(0, offset_delta, len(key), value_size, 1)
@@ -653,7 +662,7 @@ def _put_record(
 def _put_entry(
     out: bytearray, at: cython.Py_ssize_t, wall_ms: cython.longlong, op: cython.int, key: bytes, value: bytes
 ) -> cython.Py_ssize_t:
-    """Write an entry at `at`; return where the next one begins. `out` may be longer than what is written."""
+    """Write an entry at `at`; return where the next one begins. `out` may be longer than its contents."""
     size: cython.Py_ssize_t = _ENTRY_BYTES + len(key) + len(value)
     if cython.compiled:
         start: cython.p_uchar
@@ -714,10 +723,10 @@ def _signed(argument: bytes) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _crc(tables: bytes, p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
-    """Return a CRC, without a call of a library for some twenty bytes."""
+    """Return a CRC; for about twenty bytes, this is faster than a library call."""
     table: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(tables))
     crc: cython.uint = 0
-    crc = ~crc  # a literal of 32 bits would be a Python object to the compiler, and every step with it a call
+    crc = ~crc  # a 32-bit literal would be a Python object to the compiler, and every step would be a call
     while size >= 8:
         crc ^= p[0] | p[1] << 8 | p[2] << 16 | cython.cast(cython.uint, p[3]) << 24
         crc = (

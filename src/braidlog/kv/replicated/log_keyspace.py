@@ -1,12 +1,13 @@
-"""The keys of one log: a keyspace that is made by a replicated log, on the leader and on followers alike.
+"""The keys of one replicated log: its state machine, the same on the leader and on followers.
 
-Knows: what each record makes of the keys, when each key last changed, what was salvaged. Refuses to know: where the log is, who
-leads, what is committed (its owner applies no more than that on a follower, and all of the log on the leader).
-Invariants: the state depends on nothing but the records applied, in their order; each mutation that is not salvaged has a greater
-stamp than everything before it in the log; a key goes by a record only, never by a clock.
+Does not handle: storage of the log, leadership, commits (a follower's owner applies only committed records, the
+leader's all).
+Invariants: the state depends only on the applied records and their order. Each mutation that is not salvaged has
+a greater stamp than everything before it in the log. A key is deleted only by a record, never by a clock.
 
-Keys that are gone keep their stamps, and salvaged mutations their origins, for `delete_retention_ms` after their stamp, by the
-stamps of the log. What is salvaged later than that is refused (`TOO_OLD`), so nothing that is forgotten here is asked for again.
+Deleted keys keep their stamps, and salvaged mutations their origins, for `delete_retention_ms` after their stamp,
+measured by the stamps of the log. A mutation salvaged after that is refused (`TOO_OLD`), so dropped stamps are
+never needed.
 """
 
 import heapq
@@ -32,56 +33,57 @@ DELETE_RETENTION_MS = 24 * 3600 * 1000
 
 
 class SlotLog(Protocol):
-    """Where the leader's mutations go."""
+    """The log to which the leader's mutations are written."""
 
     def append(self, record: SlotRecord) -> int:
-        """Write it behind everything else; return the offset after it. Raises if it is refused: then nothing is written."""
+        """Append a record; return the offset after it. Raises if it is refused; then nothing is written."""
         ...
 
     def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
-        """The same of the records of a checkpoint, with their keys, in one batch."""
+        """Append the records of a checkpoint, with their keys, in one batch."""
         ...
 
     def batch(self, wall_ms: int) -> RecordBatch:
-        """Return the batch that the log gathers, with room in it. Raises if it would be refused now."""
+        """Return the batch that the log gathers, with space in it. Raises if an append would be refused now."""
         ...
 
     def holds(self, origin: Origin) -> bool | None:
-        """Whether what was written in that epoch at that offset is in this log; None if that is deleted, and nobody knows."""
+        """Return whether this log holds the record of that epoch and offset; None if that part of the log is
+        deleted."""
         ...
 
     def epochs(self) -> Sequence[tuple[int, int]]:
-        """Those that wrote to this log, as far as it knows, ascending: epoch, first offset."""
+        """Return the epochs that wrote to this log, as far as known, ascending: epoch, first offset."""
         ...
 
 
 class UnderWay(Protocol):
-    """A checkpoint of the slot (kv/replicated/checkpoints.py) that its leader is writing."""
+    """A checkpoint that the slot's leader is writing (kv/replicated/checkpoints.py)."""
 
     def before(self, op: Op, key: bytes) -> None:
-        """A change of the key is about to be written."""
+        """Called before a change of the key is written."""
         ...
 
     def before_rows(self, columns: Columns, rows: Sequence[int]) -> None:
-        """Plain changes of these rows may be about to be written."""
+        """Called before plain changes of these rows may be written."""
         ...
 
 
 class KeyListener(Protocol):
-    """Hears of the keys that have changed (kv/replicated/anti_entropy.py)."""
+    """Is called with the keys that have changed (kv/replicated/anti_entropy.py)."""
 
     @property
     def next_mark(self) -> int:
-        """The offset at which a run of records has to end, so that the state of that moment is seen."""
+        """Return the offset at which a run of records must end, so that the state at that offset is observed."""
         ...
 
     def changed(self, keys: Iterable[bytes]) -> None:
-        """These keys were changed by the records below `applied`."""
+        """Called with the keys changed by the records below `applied`."""
         ...
 
 
 class _StampedLog:
-    """A slot's log, behind the port of a store (kv/engine/mutation_log.py)."""
+    """A slot's log as a store's mutation log (kv/engine/mutation_log.py)."""
 
     fault: StorageFault | None = None
 
@@ -102,7 +104,7 @@ class _StampedLog:
 
 
 class LogKeyspace:
-    """`execute` on the leader, `apply` and `look` on followers. All of it belongs to one thread."""
+    """`execute` on the leader, `apply` and `read` on followers. Not thread-safe: one thread uses it."""
 
     def __init__(
         self,
@@ -113,26 +115,27 @@ class LogKeyspace:
         begins_at: int = 0,
         delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
-        """`clock`: of the node, for all its logs."""
+        """`clock`: the node's, shared by all its logs."""
         self.begins_at = begins_at
-        """The offset of the first record that is applied: of the log's first, or of a checkpoint's beginning."""
+        """The offset of the first applied record: the log's first, or a checkpoint's beginning."""
         self.is_complete = begins_at == 0
-        """Whether all keys are there. Else they are once the checkpoint is applied whole with which the log begins."""
+        """Whether all keys are present. If not, they are once the checkpoint at the log's beginning is applied
+        completely."""
         self.checkpoint: UnderWay | None = None
         self.epochs: tuple[tuple[int, int], ...] = ()
-        """Those that wrote to the log before its last checkpoint: they tell whether it held what is deleted now."""
+        """The epochs that wrote to the log before its last checkpoint: they show whether it held a deleted record."""
         self.keyspace = Keyspace(recency=settings.eviction is Eviction.LRU)
         self.clock = clock
         self.log = log
         self.delete_retention_ms = delete_retention_ms
         self.stamps: dict[bytes, bytes] = {}
-        """When each key has changed (log_records.py), also those that went not long ago."""
+        """When each key last changed (log_records.py), including recently deleted keys."""
         self.origins: dict[Origin, int] = {}
-        """What was salvaged not long ago → the wall time of its stamp."""
+        """Recently salvaged mutations → the wall time of their stamps."""
         self.listeners: list[KeyListener] = []
         self.watcher: Watcher | None = None
         self.gone: dict[bytes, int] = {}
-        """Keys that went not long ago → the wall time of what took them."""
+        """Recently deleted keys → the wall time of their deletion."""
         self.latest_ms = 0
         """The greatest wall time of the log."""
         self._gone_by_time: list[tuple[int, bytes]] = []
@@ -141,7 +144,7 @@ class LogKeyspace:
         self.containers: tuple[Any, ...] = (
             keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
         )  # fmt: skip
-        """What the kernel reads and changes."""
+        """The containers that the kernel reads and changes."""
         self._stamped = _StampedLog(self)
         self.store = Store(
             self._stamped, self.keyspace, self.clock, settings, sequence=begins_at, listener=self._mutated
@@ -149,17 +152,17 @@ class LogKeyspace:
 
     @property
     def applied(self) -> int:
-        """The offset after the last record applied."""
+        """The offset after the last applied record."""
         return self.store.sequence
 
     def stamp_of(self, key: bytes) -> Stamp | None:
-        """Of its last change, also if that took it away."""
+        """Return the stamp of a key's last change, including its deletion."""
         known = self.stamps.get(key)
         return None if known is None else last_change(known)
 
     def restamp(self, key: bytes, stamp: Stamp | None) -> None:
-        """The key was put right by its leader (kv/replicated/anti_entropy.py): this is when it last changed. None: it
-        should not be there."""
+        """Set when a repaired key was last changed (kv/replicated/anti_entropy.py); None: the key does not exist on
+        the leader."""
         self.gone.pop(key, None)
         if stamp is None:
             self.stamps.pop(key, None)
@@ -169,7 +172,7 @@ class LogKeyspace:
     # -- on the leader -----------------------------------------------------------------------------------------
 
     def execute(self, operation: Operation[R], level: Level, now_ms: int) -> R:
-        """Carry out an operation at once. A key whose time has come goes first, by a record, also if it is only read."""
+        """Execute an operation without waiting. An expired key is deleted first, by a record, even by a read."""
         self._stamped.level = level
         self.store.expire_if_due(operation.key, now_ms)
         return self.store.execute(operation, now_ms)
@@ -183,22 +186,22 @@ class LogKeyspace:
         self._note(Op(mutation.op), mutation.key, stamp, mutation.argument)
 
     def salvage_record(self, record: SlotRecord) -> None:
-        """Write a mutation that was salvaged, and apply it. Whether it counts was asked before (kv/replicated/salvage.py)."""
+        """Write and apply a salvaged mutation. The caller has decided that it counts (kv/replicated/salvage.py)."""
         assert record.origin is not None
         if self.checkpoint is not None:
             self.checkpoint.before(record.op, record.key)
         self.apply(self.log.append(record) - 1, record)
 
     def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
-        """Records of a checkpoint: they change nothing here."""
+        """Write records of a checkpoint; they change nothing in this state."""
         self.store.sequence = self.log.append_parts(parts)
         return self.store.sequence
 
-    # -- on followers, and of what is in the log already --------------------------------------------------------
+    # -- on followers, and for records already in the log --------------------------------------------------------
 
     def apply(self, offset: int, record: SlotRecord) -> None:
-        """The next record of the log."""
-        # A key that was deleted twice, on two sides of a network, is deleted once; the later stamp stays.
+        """Apply the next record of the log."""
+        # A key deleted on both sides of a network partition is deleted once; the later stamp is kept.
         if record.origin is None or record.op is not Op.DEL or record.key in self.keyspace.data:
             self.keyspace.apply(record.op, record.key, record.argument, record.ttl_seconds, record.stamp.wall_ms)
         self.observe(record.stamp)
@@ -213,40 +216,41 @@ class LogKeyspace:
         return self.epochs
 
     def passed(self, offset: int) -> None:
-        """A record that changes nothing here."""
+        """Skip a record that changes nothing in this state."""
         self.store.sequence = offset + 1
 
     def observe(self, stamp: Stamp) -> None:
-        """Never refused: it is in the log, or was given by this node."""
+        """Advance the clock. A stamp is never refused here: it is in the log, or from this node."""
         self.clock.advance_past(stamp)
 
     def read(self, operation: Operation[R], now_ms: int) -> R:
-        """What a follower has of a key; one whose time has come is there until its leader says that it went."""
+        """Execute a read on a follower. An expired key exists until the leader's record deletes it."""
         deadline_ms = self.keyspace.deadlines.get(operation.key)
         return self.store.read(operation, now_ms if deadline_ms is None else min(now_ms, deadline_ms - 1))
 
-    # -- many at once (log_columns.py) -------------------------------------------------------------------------
+    # -- many in one call (log_columns.py) ------------------------------------------------------------------------
 
     @property
     def takes_columns(self) -> bool:
-        """Whether records may be applied together: the first tells whether keys are missing, and a watcher hears of each."""
+        """Return whether records may be applied in runs: the first record shows whether keys are missing, and a
+        watcher needs each one."""
         return self.watcher is None and (self.is_complete or self.applied > self.begins_at)
 
     @property
     def until_mark(self) -> int:
-        """Return how many records may be taken together; behind a mark that a checkpoint has passed, one."""
+        """Return how many records may be applied in one run; one, after a mark that a checkpoint has passed."""
         if not self.listeners:
             return sys.maxsize
         return max(min(each.next_mark - self.applied for each in self.listeners), 1)
 
     @property
     def forgets_at_ms(self) -> int:
-        """Return the wall time of a record after which something is forgotten."""
+        """Return the wall time of the record after which a deletion is dropped."""
         gone = self._gone_by_time
         return gone[0][0] + self.delete_retention_ms if gone else sys.maxsize
 
     def after_run(self, wall_ms: int) -> None:
-        """Records were taken together, the last of which has that wall time."""
+        """Update the state after a run whose last record has that wall time."""
         self.latest_ms = max(self.latest_ms, wall_ms)
         if self._gone_by_time or self._origins_by_time:
             self._drop_returned()
@@ -275,7 +279,7 @@ class LogKeyspace:
         self._drop_returned()
 
     def _drop_returned(self) -> None:
-        """Keys that are there again take no more room than those that are gone."""
+        """Rebuild the heap of deletions when keys that exist again are most of it."""
         if len(self._gone_by_time) > 2 * len(self.gone) + _HEAP_SLACK:
             self._gone_by_time[:] = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
 
@@ -284,7 +288,8 @@ class LogKeyspace:
         heapq.heappush(self._origins_by_time, (wall_ms, origin))
 
     def _forget(self) -> None:
-        """By the stamps of the log alone, in whatever order they came, so that all replicas forget the same."""
+        """Drop old deletions and origins by the stamps of the log alone, in any order, so that all replicas drop the
+        same."""
         until_ms = self.latest_ms - self.delete_retention_ms
         gone, origins = self._gone_by_time, self._origins_by_time
         while gone and gone[0][0] <= until_ms:

@@ -1,18 +1,18 @@
-"""The records of a log of keys: one mutation each.
+"""Encodes and decodes the records of a key log: one mutation each.
 
-Knows: the bytes. Refuses to know: what a mutation does, where the log is. The record's key is the key; its value:
+Does not handle: the effect of mutations, the log. The record's key is the mutation's key; its value:
 
      0  version    u8   1
      1  operation  u8   as in kv/wal/wal_entries.py
-     2  level      u8   1 ONE, 2 QUORUM, 3 ALL: what the client asked for
+     2  level      u8   1 ONE, 2 QUORUM, 3 ALL: the client's level
      3  salvaged   u8   1: an origin follows the time to live
      4  stamp      28   kv/engine/hybrid_clock.py
     32  ttl        u32  seconds from the stamp's wall time, 0 is never; not 0 only where the operation sets an expiry
-   [36  epoch      u32  the origin: where this mutation was before it was cut ...
-    40  offset     u64  ... and is not in any log any more]
-        argument        as the operation says, but for LPOP and RPOP: the digest of the element that went (`element_digest`)
+   [36  epoch      u32  the origin: where this mutation was before it was truncated ...
+    40  offset     u64  ... and no log has it there any more]
+        argument        as the operation defines, but for LPOP and RPOP: the popped element's digest (`element_digest`)
 
-Never the whole of a collection.
+A record never contains a whole collection.
 """
 
 import struct
@@ -37,7 +37,7 @@ def changed_at(stamps: bytes) -> bytes:
 
 
 def replaced_at(stamps: bytes) -> bytes:
-    """Return the stamp of the last SET or DEL, or `NEVER`, which is before every stamp."""
+    """Return the stamp of the last SET or DEL, or `NEVER`, which is less than every stamp."""
     return stamps[-STAMP_BYTES:]
 
 
@@ -64,7 +64,7 @@ DIGEST_BYTES = 8
 
 
 class Origin(NamedTuple):
-    """Where a mutation was written first: the epoch and the offset name it for ever."""
+    """Where a mutation was first written: epoch and offset identify it permanently."""
 
     epoch: int
     offset: int
@@ -78,7 +78,7 @@ class SlotRecord(NamedTuple):
     level: Level
     stamp: Stamp
     origin: Origin | None = None
-    """Of one that was salvaged; of all others it is where the record is."""
+    """Set on a salvaged record; for every other record, its own place is the origin."""
 
     def pack(self) -> bytes:
         head = _HEAD.pack(
@@ -88,7 +88,7 @@ class SlotRecord(NamedTuple):
 
 
 class RecordBatch:
-    """Records that are gathered, and written to a log as one batch. All have the time of the first."""
+    """Records gathered to be written to a log as one batch. All have the timestamp of the first."""
 
     def __init__(self, wall_ms: int) -> None:
         self.section = bytearray()
@@ -97,7 +97,7 @@ class RecordBatch:
 
     @classmethod
     def of(cls, parts: Sequence[tuple[bytes | None, bytes]], wall_ms: int) -> "RecordBatch":
-        """Return a batch of records: each a key and a value."""
+        """Return a batch of records, each a key and a value."""
         batch, (keys, values) = cls(wall_ms), zip(*parts, strict=True)
         batch.section += encode_records(values, keys, None, None, wall_ms)
         batch.count = len(parts)
@@ -127,5 +127,5 @@ def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
 
 
 def element_digest(element: bytes) -> bytes:
-    """By which a pop says what went: equal elements are the same to everyone."""
+    """Return the digest by which a pop identifies the removed element."""
     return blake2b(element, digest_size=DIGEST_BYTES).digest()

@@ -1,15 +1,15 @@
-"""A Merkle tree over the keys of one log: two replicas find out which keys they do not hold alike without sending them.
+"""A Merkle tree over the keys of one log: two replicas find the keys in which they differ without sending them.
 
-Knows: a digest of every key, and their sums. Refuses to know: logs, wires, what is done about a difference.
-Invariants: the tree depends on nothing but keys, values, deadlines and stamps: not on the order in which they came, nor on what
-was there before. After `update` has returned False it is that of the keyspace as it is.
+Does not handle: logs, transport, repairs.
+Invariants: the tree depends only on keys, values, deadlines and stamps, not on their history. After `update`
+returns False, the tree matches the keyspace.
 
     root     digest of all leaves                                 1
-    ranges   digest of the leaves [first, last)                   any: who compares narrows them down
+    ranges   digest of the leaves [first, last)                   any: a comparison narrows them down
     leaves   sum of the digests of its keys, modulo 2^64          16,384 by the key's CRC-32
 
-A change costs the note of its key. Its digest is taken when the tree is asked for, once for all changes since: a list that a
-thousand elements were pushed to is read once.
+A change only notes its key. Its digest is computed when the tree is read, once for all changes since: a list with
+a thousand pushes is read once.
 """
 
 import struct
@@ -23,7 +23,7 @@ from braidlog.kv.engine.values import Value, code_of, write_value
 
 LEAVES: Final = 16 * 1024
 FAN_OUT: Final = 32
-"""A range that differs is divided into so many: three questions lead from the root to a leaf."""
+"""A range that differs is divided into this many parts: three questions lead from the root to a leaf."""
 _MASK: Final = 2**64 - 1
 UPDATED_AT_ONCE: Final = 1024
 Range = tuple[int, int]
@@ -31,7 +31,7 @@ Range = tuple[int, int]
 
 
 class Keys(Protocol):
-    """A keyspace."""
+    """A keyspace, read-only."""
 
     @property
     def data(self) -> Mapping[bytes, Value]: ...
@@ -41,12 +41,13 @@ class Keys(Protocol):
 
 
 def leaf_of(key: bytes) -> int:
-    """Not by CRC-32C: that has chosen the log, and the keys of one log would share leaves."""
+    """Return the leaf of a key. CRC-32C selects the log, so with it the keys of one log would share leaves."""
     return zlib.crc32(key) % LEAVES
 
 
 def digest_of(key: bytes, value: Value, deadline_ms: int, stamp: Stamp | None) -> int:
-    """64 bits. Checksums are mixed by multiplications: they are linear, and two values that changed places would cancel out."""
+    """Return a digest of 64 bits. Checksums are linear, so multiplications mix them: else two exchanged values would
+    cancel out."""
     written = write_value(value)
     mixed = (crc32c(key) << 32 | zlib.crc32(key)) + 0x9E3779B97F4A7C15
     for part in (
@@ -62,7 +63,7 @@ def digest_of(key: bytes, value: Value, deadline_ms: int, stamp: Stamp | None) -
 
 
 class MerkleTree:
-    """The tree of one log's keys. Belongs to the thread that changes them."""
+    """The tree of one log's keys. Not thread-safe: it belongs to the thread that changes the keys."""
 
     def __init__(self, keys: Keys, stamp_of: Callable[[bytes], Stamp | None] = lambda _: None) -> None:
         self._keys = keys
@@ -71,10 +72,10 @@ class MerkleTree:
         self._digests: dict[bytes, int] = {}
         self._changed = set(keys.data)
         self.note: Callable[[Iterable[bytes]], None] = self._changed.update
-        """Call it with every key that has changed, or gone."""
+        """Call it with every key that was changed or deleted."""
 
     def update(self, count_max: int) -> bool:
-        """Take up to so many changed keys into the tree; return whether there are more."""
+        """Update the tree with up to `count_max` changed keys; return whether more are left."""
         changed, leaves, digests = self._changed, self._leaves, self._digests
         data, deadlines = self._keys.data, self._keys.deadlines
         for _ in range(min(count_max, len(changed))):
@@ -88,25 +89,25 @@ class MerkleTree:
         return bool(changed)
 
     def leaves(self) -> tuple[int, ...]:
-        """All of them, as they are now: what a later comparison is held against."""
+        """Return all leaves as of now, for later comparisons."""
         while self.update(UPDATED_AT_ONCE):
             pass
         return tuple(self._leaves)
 
     def keys_in(self, leaves: Collection[int]) -> list[bytes]:
-        """The keys of some leaves, as they are now."""
+        """Return the current keys of some leaves."""
         return [key for key in self._keys.data if leaf_of(key) in leaves]
 
 
 def range_digest(leaves: tuple[int, ...], among: Range) -> int:
-    """One number for the leaves of a range; of all of them, the root. Equal leaves have equal ones."""
+    """Return one digest for a range of leaves; of all leaves, the root. Equal leaves have equal digests."""
     first, last = among
     packed = struct.pack(f">{last - first}Q", *leaves[first:last])
     return crc32c(packed) << 32 | zlib.crc32(packed)
 
 
 def narrowed(among: Range) -> Iterator[Range]:
-    """The ranges that a range consists of; of a single leaf, none."""
+    """Yield the parts of a range; none for a single leaf."""
     first, last = among
     if last - first > 1:
         step = max((last - first) // FAN_OUT, 1)

@@ -1,22 +1,24 @@
-"""What a deposed leader had acknowledged at level ONE, and what becomes of it: it is cut from the log, and not thrown away.
+"""Salvages mutations that a deposed leader had acknowledged at level ONE, when it truncates them from its log.
 
-Knows: which mutations of a tail are worth keeping, the file they are kept in, and whether one still counts. Refuses to know: who
-leads, how they travel. The order of things: the file is durable, then the tail is cut; each mutation is sent to whoever leads, in
-order, until it is *committed* there, by whatever way it got there; then the file goes.
-Invariant: a mutation is named by its origin, the epoch and offset where it was first written, however often and by whomever it is
-sent: a leader whose log holds that origin, or that has taken it before, takes it no more.
+It decides which mutations of a tail are kept, and whether one still counts at the new leader.
+Does not handle: leadership, transport.
 
-| mutation           | counts                                                                                             |
-|--------------------|----------------------------------------------------------------------------------------------------|
-| SET, DEL, EXPIRE   | if it is newer than every change of the key (last write wins)                                      |
-| INCRBY, pushes     | if it is newer than the key's last SET or DEL                                                      |
-| HSET               | likewise; of fields that are there now, only if it is newer than every change of the key           |
-| HDEL               | if it is newer than every change of the key                                                        |
-| LPOP, RPOP         | never; what one tail both pushed and popped does neither                                           |
-| EXPIRED, EVICTED   | never: the leader decides for itself                                                               |
+The order: the file becomes durable; the tail is truncated; each mutation is sent to the current leader, in order,
+until it is *committed* there, on any path; the file is deleted.
+Invariant: a mutation is identified by its origin, the epoch and offset where it was first written. A leader whose
+log holds that origin, or that has salvaged it before, does not apply it again, however often it is sent.
 
-A mutation older than `delete_retention_ms`, whose origin the leader's log has deleted, or whose clock is ahead by more than a
-minute is not taken: what it was written against may be forgotten. Its file stays.
+| mutation           | counts                                                                                       |
+|--------------------|----------------------------------------------------------------------------------------------|
+| SET, DEL, EXPIRE   | if it is newer than every change of the key (last write wins)                                |
+| INCRBY, pushes     | if it is newer than the key's last SET or DEL                                                |
+| HSET               | as INCRBY; for existing fields, only if it is newer than every change of the key             |
+| HDEL               | if it is newer than every change of the key                                                  |
+| LPOP, RPOP         | never; an element both pushed and popped by one tail is dropped                              |
+| EXPIRED, EVICTED   | never: the leader decides itself                                                             |
+
+A mutation is refused if it is older than `delete_retention_ms`, if the leader's log has deleted its origin, or if
+its clock is more than a minute ahead: the state that it depends on may have been dropped. Its file is kept.
 """
 
 from collections.abc import Iterable
@@ -37,13 +39,14 @@ _DIGITS_MAX = 20
 
 
 class Verdict(Enum):
-    """What becomes of a salvaged mutation. The first three are final once everything in the leader's log is committed."""
+    """The outcome of a salvaged mutation. The first three are final once everything in the leader's log is
+    committed."""
 
     TAKEN = auto()
     KNOWN = auto()
-    """This log holds it, or has taken it before."""
+    """This log holds it, or has salvaged it before."""
     SUPERSEDED = auto()
-    """Something newer was written since."""
+    """A newer change exists."""
     TOO_OLD = auto()
     CLOCK_AHEAD = auto()
 
@@ -52,12 +55,12 @@ class Verdict(Enum):
         return self in (Verdict.TAKEN, Verdict.KNOWN, Verdict.SUPERSEDED)
 
 
-# -- at whoever is to cut its log ---------------------------------------------------------------------------------
+# -- on the node that truncates its log ---------------------------------------------------------------------------
 
 
 def worth_keeping(tail: Iterable[tuple[Origin, SlotRecord]]) -> list[SlotRecord]:
-    """Of a tail that is to be cut: what was acknowledged at ONE and may count elsewhere. One that was salvaged before keeps its
-    origin, so that it is the same wherever it comes from."""
+    """Return the mutations of a tail that were acknowledged at ONE and may count elsewhere. A mutation salvaged
+    before keeps its origin, so that it is recognized from every sender."""
     kept: list[SlotRecord] = []
     for origin, record in tail:
         if record.level is not Level.ONE or record.op in _LEADERS_OWN:
@@ -74,7 +77,7 @@ def origin_of(here: Origin, record: SlotRecord) -> Origin:
 
 
 def _take_back(kept: list[SlotRecord], pop: SlotRecord) -> None:
-    """What was popped is not pushed again. Nothing further back than the last SET or DEL can have been what went."""
+    """Remove a popped element from its push. A push before the last SET or DEL cannot be the element's."""
     for at in range(len(kept) - 1, -1, -1):
         push = kept[at]
         if push.key != pop.key or push.op not in (*_PUSHES, Op.SET, Op.DEL):
@@ -93,7 +96,7 @@ def _take_back(kept: list[SlotRecord], pop: SlotRecord) -> None:
 
 
 def salvage(slot: LogKeyspace, record: SlotRecord, now_ms: int) -> Verdict:
-    """Take a mutation, if it counts. The verdict holds once all that is in the log now is committed."""
+    """Apply a mutation if it counts. The verdict is valid once everything now in the log is committed."""
     verdict = verdict_on(slot, record, now_ms)
     if verdict is not Verdict.TAKEN:
         return verdict
@@ -105,7 +108,7 @@ def salvage(slot: LogKeyspace, record: SlotRecord, now_ms: int) -> Verdict:
 
 
 def verdict_on(slot: LogKeyspace, record: SlotRecord, now_ms: int) -> Verdict:
-    """TAKEN: if it has an effect."""
+    """Return the verdict. TAKEN means: if the mutation has an effect."""
     assert record.origin is not None
     held = slot.log.holds(record.origin)
     if held or is_known(slot, record.origin):
@@ -121,19 +124,19 @@ def is_known(slot: LogKeyspace, origin: Origin) -> bool:
 
 
 def is_newest(slot: LogKeyspace, record: SlotRecord) -> bool:
-    """Newer than every change of its key, its deletion included."""
+    """Return whether a mutation is newer than every change of its key, including its deletion."""
     known = slot.stamps.get(record.key)
     return known is None or record.stamp.pack() > changed_at(known)
 
 
 def adds_to(slot: LogKeyspace, record: SlotRecord) -> bool:
-    """Newer than what the key was last set to, or its deletion."""
+    """Return whether a mutation is newer than the last SET or DEL of its key."""
     known = slot.stamps.get(record.key)
     return known is None or record.stamp.pack() > replaced_at(known)
 
 
 def effect(slot: LogKeyspace, record: SlotRecord) -> bytes | None:
-    """The argument with which it counts; None if it does not."""
+    """Return the argument with which a mutation counts; None if it does not."""
     held = slot.keyspace.data.get(record.key)
     match record.op:
         case Op.SET | Op.DEL:

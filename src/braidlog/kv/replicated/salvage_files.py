@@ -1,6 +1,6 @@
-"""The files in which cut tails are kept until what is in them is committed elsewhere.
+"""Files of salvaged tails: truncated mutations, kept until they are committed on the new leader.
 
-Knows: names and bytes. Invariant: a file with its name was synced, and so was its name, before anything was cut.
+Invariant: a file and its name are synced before anything is truncated.
 
 `<log, 3 digits>-<epoch>-<offset>-<number>.tail`, of the first mutation in it; `.tail.new` while it is written
 
@@ -8,7 +8,7 @@ Knows: names and bytes. Invariant: a file with its name was synced, and so was i
      8  version  u16  1
     10  log      u16
     12  count    u32  of mutations
-    16  of each: length u32, crc u32 (CRC-32C of what follows), key length u16, key, the record with its origin (log_records.py)
+    16  of each: length u32, crc u32 (CRC-32C of what follows), key length u16, key, record with origin (log_records.py)
 """
 
 import struct
@@ -25,7 +25,7 @@ MAGIC = b"BRAIDKVT"
 VERSION = 1
 SUFFIX, NEW_SUFFIX = ".tail", ".tail.new"
 REST_SUFFIX = ".rest"
-"""Behind the name of a file that is to be replaced by what is left of it."""
+"""Suffix of the temporary file that replaces a tail by its remaining mutations."""
 _HEAD = struct.Struct(">8sHHI")
 _ITEM = struct.Struct(">II")
 _KEY = struct.Struct(">H")
@@ -35,25 +35,26 @@ class Tail(NamedTuple):
     path: str
     log: int
     records: list[SlotRecord]
-    """In the order in which they were written; each has its origin."""
+    """In log order; each has its origin."""
 
 
 def keep_tail(disk: Disk, folder: str, log: int, records: Sequence[SlotRecord]) -> str:
-    """Write them down, durably; return the file's path. Called before the cut, and again if a crash came between."""
+    """Write the records durably; return the file's path. Called before the truncation, and again after a crash
+    between the two."""
     assert records[0].origin is not None
     if not disk.exists(folder):
         disk.make_folder(folder)
         disk.sync_folder(folder.rpartition("/")[0] or "/")
     stem = f"{log:03}-{records[0].origin.epoch:010}-{records[0].origin.offset:020}"
     taken = [int(name[len(stem) + 1 :].partition(".")[0]) for name in disk.names(folder) if name.startswith(stem)]
-    number = max(taken, default=-1) + 1  # never a name that is there: what is in that file is in no log any more
+    number = max(taken, default=-1) + 1  # never an existing name: no log has the contents of that file
     path = join(folder, f"{stem}-{number:03}{SUFFIX}")
     _write(disk, path.removesuffix(SUFFIX) + NEW_SUFFIX, path, log, records)
     return path
 
 
 def keep_rest(disk: Disk, tail: Tail, records: Sequence[SlotRecord]) -> Tail:
-    """Of a tail whose first mutations were carried out: the others, durably. One of which none is left goes."""
+    """Keep only these records of a tail, durably, and delete its file if none are left."""
     if records:
         _write(disk, tail.path + REST_SUFFIX, tail.path, tail.log, records)
     else:
@@ -62,7 +63,7 @@ def keep_rest(disk: Disk, tail: Tail, records: Sequence[SlotRecord]) -> Tail:
 
 
 def _write(disk: Disk, new: str, path: str, log: int, records: Sequence[SlotRecord]) -> None:
-    """`new`: the name until it is whole and durable."""
+    """Write a tail file. `new`: its name until it is complete and durable."""
     parts = [_HEAD.pack(MAGIC, VERSION, log, len(records))]
     for record in records:
         body = _KEY.pack(len(record.key)) + record.key + record.pack()
@@ -75,7 +76,7 @@ def _write(disk: Disk, new: str, path: str, log: int, records: Sequence[SlotReco
 
 
 def kept_tails(disk: Disk, folder: str) -> list[Tail]:
-    """Every tail that is kept there. One that was not finished is of a cut that was not made: it goes."""
+    """Return every tail in a folder. An unfinished file belongs to a truncation that did not happen, and is deleted."""
     found = []
     for name in disk.names(folder) if disk.exists(folder) else []:
         path = join(folder, name)
@@ -120,5 +121,5 @@ def _items(data: bytes) -> Iterator[SlotRecord]:
 
 
 def forget_tail(disk: Disk, tail: Tail) -> None:
-    """All of it is committed elsewhere, or superseded there."""
+    """Delete a tail: all of it is committed, or superseded, on the leader."""
     disk.remove(tail.path)

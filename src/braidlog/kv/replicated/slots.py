@@ -1,9 +1,10 @@
-"""Keys are divided into slots, slots into logs, and logs among nodes.
+"""Maps keys to slots, slots to logs, and logs to nodes.
 
-Pure, and fixed: the slot of a key and the log of a slot are part of what is on disk. A slot is the unit in which clients find
-keys; a log is the unit that is replicated, led and moved. A cluster has as many logs as its log topic has had partitions since it
-was made. Nodes are ranked for each log by a hash of both (rendezvous hashing with bounded loads): no node leads more than its
-share, rounded up, and a node that is added takes its share from the others.
+The mapping is pure and fixed: the slot of a key and the log of a slot are part of the data on disk. Clients
+locate keys by slot; replication, leadership and moves work on logs. The number of logs is the log topic's
+partition count, fixed at its creation. Nodes are ranked for each log by a hash of both (rendezvous hashing with
+bounded loads): no node leads more than its share, rounded up, and a new node takes its share from the other
+nodes.
 """
 
 from collections.abc import Collection
@@ -14,11 +15,12 @@ from braidlog.codec.crc import crc32c
 
 SLOTS: Final = 128
 KEY_LOGS: Final = 8
-"""Of a cluster that is made now."""
+"""Logs of a new cluster."""
 LOG_TOPIC: Final = "__kv_log"
-"""A log of keys is the partition of this topic with its number."""
+"""The topic whose partitions are the logs of keys."""
 FEED_TOPIC: Final = "__kv"
-"""The change feed. In a cluster the changes of a log are in the partition with its number; a lone node has one partition."""
+"""The topic of the change feed. In a cluster, a log's changes are in the partition with its number; else it has one
+partition."""
 
 
 def slot_of(key: bytes) -> int:
@@ -31,7 +33,7 @@ def log_of(slot: int, logs: int) -> int:
 
 
 def slots_in(log: int, logs: int) -> int:
-    """Return how many slots a log has."""
+    """Return the number of slots in a log."""
     return len(range(log, SLOTS, logs))
 
 
@@ -54,7 +56,7 @@ def placements(logs: int, nodes: Collection[int], replicas: int) -> list[tuple[i
 
 
 def _takes_one_more(counts: dict[int, int], node: int, total: int) -> bool:
-    """Return whether a node has less than its share of a total that is divided evenly."""
+    """Return whether a node has less than its even share of a total."""
     share, rest = divmod(total, len(counts))
     return counts[node] < share or (counts[node] == share and sum(each > share for each in counts.values()) < rest)
 

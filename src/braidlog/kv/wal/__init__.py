@@ -1,1 +1,2 @@
-"""The write-ahead log of a lone node's keys: log files, snapshots, recovery."""
+"""The write-ahead log of the local store, which holds the keys of a node without a cluster: log files, snapshots,
+recovery."""

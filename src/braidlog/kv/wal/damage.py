@@ -1,9 +1,9 @@
-"""What damage in a store's log costs: the flipped bit that a checksum finds, and the keys that are in doubt.
+"""Limits the loss from damage in a store's log: finds a flipped bit by the checksum, and tracks the keys whose value
+is unknown.
 
-Knows: how one flipped bit of an entry or a head is found, which keys may not hold what the keyspace has. Does not know: files,
-what is done about damage (`recovery.py`).
-Invariant: a key is in doubt from the first damage that may hide a change of it until a mutation says again what it holds,
-whatever it held before. Nothing that is read is older than the last change of its key.
+Does not handle: files, the reaction to damage (`recovery.py`).
+Invariant: a key is in doubt from the first damage that may hide a change of it until a later mutation defines its
+value. A read never returns a value older than the key's last change.
 """
 
 import zlib
@@ -14,24 +14,24 @@ from braidlog.kv.engine.keyspace import Keyspace
 from braidlog.kv.wal.wal_entries import OPS, REPLACES, Entry, Op, entry_at, size_at
 
 SEARCHED_BYTES_MAX: Final = 1024 * 1024
-"""A flipped bit is searched for in entries up to this size."""
+"""A flipped bit is searched in entries up to this size."""
 ABSENT_MAX: Final = 1_000_000
-"""Keys that are known to be gone while all others are in doubt. The oldest of more are in doubt again."""
+"""Limit of keys known to be deleted while all others are in doubt. Beyond it, the oldest are in doubt again."""
 _KEY_LENGTH_AT: Final = 13
 _STEPS: Final = [zlib.crc32(bytes((byte,))) ^ zlib.crc32(b"\0") for byte in range(256)]
 _BY_TOP_BYTE: Final = {step >> 24: byte for byte, step in enumerate(_STEPS)}
 _BITS: Final = {_STEPS[1 << bit]: bit for bit in range(8)}
-"""What one bit of the last byte changes in a CRC-32."""
+"""The change of a CRC-32 by one bit of the last byte."""
 
 
 class Doubt:
-    """Keys of a store whose value is unknown. They are not in its keyspace."""
+    """The keys of a store whose value is unknown. The keyspace does not contain them."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self._keys: dict[bytes, None] = {}
         self._is_about_all = False
-        """All but those of the keyspace and of `_absent`."""
+        """Every key is in doubt except those of the keyspace and of `_absent`."""
         self._absent: dict[bytes, None] = {}
 
     def __bool__(self) -> bool:
@@ -48,7 +48,7 @@ class Doubt:
         return key in self._keys
 
     def add(self, key: bytes) -> None:
-        """A change of this key cannot be read."""
+        """Record that a change of this key is unreadable."""
         if key in self._keyspace.data:
             self._keyspace.remove(key)
         self._absent.pop(key, None)
@@ -56,21 +56,21 @@ class Doubt:
             self._keys[key] = None
 
     def add_all(self, keyspace: Keyspace) -> None:
-        """Changes of unknown keys cannot be read. `keyspace`: an empty one."""
+        """Record that changes of unknown keys are unreadable. `keyspace`: an empty one."""
         self._keyspace, self._is_about_all = keyspace, True
         self._keys.clear()
         self._absent.clear()
 
     def admits(self, op: int, key: bytes) -> bool:
-        """Return whether the keyspace can apply a change that is in the log."""
+        """Return whether the keyspace can apply a change from the log."""
         return op == Op.SET or not self.holds(key)
 
     def settles(self, op: int, key: bytes) -> bool:
-        """Return whether it is known what a key holds after a change that is in the log."""
+        """Return whether a key's value is known after a change from the log."""
         return op in REPLACES or not self.holds(key)
 
     def settled(self, key: bytes) -> None:
-        """The keyspace has what the key holds now."""
+        """Record that the keyspace has the key's current value."""
         self._keys.pop(key, None)
         if self._is_about_all:
             self._absent.pop(key, None)
@@ -81,9 +81,10 @@ class Doubt:
 
 
 def mended_entry(data: bytes, wall_ms: int) -> Entry | None:
-    """Return the entry with which `data` begins, if one flipped bit is all that is wrong with it; `end` is its size.
+    """Return the entry at the start of `data` if its only damage is one flipped bit; `end` is its size.
 
-    The checksum finds the bit. Other damage of an entry of n bits looks like one flipped bit with a chance of n in 2^32.
+    The checksum locates the bit. Other damage to an entry of n bits looks like one flipped bit with a probability
+    of n in 2^32.
     """
     size = size_at(data, 0)
     if size is not None and size <= min(len(data), SEARCHED_BYTES_MAX):
@@ -102,7 +103,7 @@ def mended_entry(data: bytes, wall_ms: int) -> Entry | None:
 
 
 def mended(data: bytes, is_whole: Callable[[bytes], bool]) -> bytes | None:
-    """Return short data as it was before one bit of it flipped, if that makes it whole."""
+    """Return short data with one flipped bit restored, if that makes it valid."""
     flips = (_flip(data, byte, bit) for byte in range(len(data)) for bit in range(8))
     return next((each for each in flips if is_whole(each)), None)
 
@@ -119,9 +120,9 @@ def _entry(data: bytes, size: int, wall_ms: int) -> Entry | None:
 
 
 def _flipped_bit(data: bytes, size: int) -> tuple[int, int] | None:
-    """Return byte and bit of an entry in which its checksum and its bytes differ."""
+    """Return byte and bit of an entry that explain the difference between its checksum and its bytes."""
     difference = int.from_bytes(data[:4], "big") ^ zlib.crc32(memoryview(data)[4:size])
-    if difference and not difference & (difference - 1):  # of the checksum itself
+    if difference and not difference & (difference - 1):  # a bit of the checksum itself
         bit = difference.bit_length() - 1
         return 3 - bit // 8, bit % 8
     for byte in range(size - 1, 3, -1):  # as it would be if the entry ended with this byte

@@ -1,4 +1,4 @@
-"""What a log file and a snapshot have in common: the number in the name, and the fields of the first 64 bytes.
+"""The common parts of log files and snapshots: the number in the name, and the fields of the first 64 bytes.
 
 wal.py and snapshot.py draw the bytes.
 """
@@ -14,11 +14,11 @@ _CRC = struct.Struct(">I")
 HEAD_BYTES = _HEAD.size + _CRC.size
 
 Fields = tuple[bytes, int, int, int, int]
-"""Node, sequence, wall and counter of a stamp, time of its making."""
+"""Node, sequence, wall time and counter of a stamp, creation time."""
 
 
 def number_in(name: str) -> int:
-    """Return the number that a file of the store has in its name; 0 in a name that is none of the store's."""
+    """Return the number in the name of a store's file; 0 for any other name."""
     digits = name.partition(".")[0]
     return int(digits) if digits.isdigit() else 0
 
@@ -29,7 +29,7 @@ def pack_head(magic: bytes, fields: Fields) -> bytes:
 
 
 def unpack_head(magic: bytes, data: bytes) -> Fields:
-    """Return the fields, or raise `ProtocolError` with what is wrong with them."""
+    """Return the fields, or raise `ProtocolError` with the reason."""
     if len(data) < HEAD_BYTES:
         raise ProtocolError(f"{len(data)} bytes are fewer than its head")
     found, version, *fields = _HEAD.unpack_from(data)

@@ -1,7 +1,7 @@
-"""The store of one node: its log is a write-ahead log in a folder, with snapshots that let old files go.
+"""The local store of a node: its log is a write-ahead log in a folder, with snapshots that replace old log files.
 
-Knows: recovery, when a snapshot is worth its while, what it replaces. Refuses to know: operations (store.py), waiting.
-Invariant: a snapshot gets its name only when everything in it is durable in the log.
+Does not handle: operations (store.py), waiting.
+Invariant: a snapshot is published only when all its changes are durable in the log.
 """
 
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from braidlog.storage.files import Disk, join
 
 
 class Snapshotting(NamedTuple):
-    """A snapshot under way."""
+    """A snapshot in progress."""
 
     head: snapshots.SnapshotHead
     image: Image
 
 
 class LocalStore(Store):
-    """A store and its folder. All of it belongs to one thread, but for `wal.sync` and what `SnapshotWriter` does."""
+    """A store and its folder. Not thread-safe, except for `wal.sync` and the methods of `SnapshotWriter`."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class LocalStore(Store):
         )
         self.doubt = recovered.doubt or None
 
-    # -- many at once ----------------------------------------------------------------------------------------
+    # -- columns ---------------------------------------------------------------------------------------------
 
     def execute_columns(self, columns: Columns, now_ms: int) -> Results:
-        """As `execute` for each of them, in order: the plain ones together (log_kernel.py), one that is not by itself."""
+        """Execute operations in order: plain ones together (log_kernel.py), others singly."""
         found: list[Any] = [None] * len(columns.keys)
         rows = range(len(found))
 
@@ -88,11 +88,11 @@ class LocalStore(Store):
 
     @property
     def _may_take_plain(self) -> bool:
-        """Return whether no image looks at the keys, and no key is in doubt."""
+        """Return whether no snapshot uses the keys, and no key is in doubt."""
         return isinstance(self.keyspace.data, dict) and self.doubt is None
 
     def _read_plain(self, columns: Columns, now_ms: int, found: list[Any]) -> Sequence[int]:
-        """Read what is plain of all rows; return the rows that are left."""
+        """Execute the plain reads of all rows; return the remaining rows."""
         if self.log.fault is not None or not self._may_take_plain:
             return range(len(found))
         keyspace = self.keyspace
@@ -144,24 +144,25 @@ class LocalStore(Store):
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether the log has outgrown what it is worth: replaying it would take longer than loading a snapshot."""
+        """Return whether the log is so long that its replay would take longer than loading a snapshot."""
         grown = self.wal.size_bytes
         return self.doubt is None and grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
 
     def check_whole(self) -> None:
-        """Raise while keys are in doubt: a snapshot would not have them, and let the log go that says so."""
+        """Raise while keys are in doubt: a snapshot would lack them, and replace the log that shows it."""
         if self.doubt is not None:
             raise BrokerError(Reason.UNAVAILABLE, f"no snapshot is taken while {self.doubt}; {REPAIR}")
 
     def begin_snapshot(self, now_ms: int) -> Snapshotting:
-        """Hold the store still, in an image. Whoever begins ends it, well or not, and settles the keyspace then."""
+        """Start a snapshot of the current state. The caller must end it, also after a failure, and settle the
+        keyspace then."""
         self.check_whole()
         clock = self.clock
         head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
         return Snapshotting(head, self.keyspace.take_image())
 
     def end_snapshot(self, taking: Snapshotting, size: int | None) -> None:
-        """`size`: of its file, which has its name; None: it came to nothing."""
+        """End a snapshot. `size`: of its published file; None: the snapshot failed."""
         self.keyspace.give_back(taking.image)
         if size is not None:
             self.snapshot, self.snapshot_bytes = taking.head, size
@@ -171,7 +172,7 @@ class LocalStore(Store):
         return snapshots.SnapshotWriter(self._disk, self.folder, head)
 
     def remove_older(self) -> int:
-        """Remove what the newest snapshot replaces; return the bytes of log freed."""
+        """Remove the files that the newest snapshot replaces; return the log bytes freed."""
         assert self.snapshot is not None
         newest = snapshots.snapshot_name(self.snapshot.sequence)
         for name in self._disk.names(self.folder):

@@ -1,17 +1,17 @@
-"""Opening a store: the newest snapshot, then the log after it.
+"""Opens a store: loads the newest snapshot, then replays the log after it.
 
-Knows: what a crash can leave in the folder and what it cannot. Refuses to know: how mutations are decided or served.
-Invariants: recovering twice is recovering once; what is shown is durable when this returns. A fault in anything that had been
-durable is damage: nothing of it is cut or written over. Where the log continues behind it and how many mutations it hides is
-known from checksums, marks and heads alone, never from bytes that look like an entry; keys that these mutations may have changed
-are in doubt (damage.py), all others are served. Where that is not known nothing is, and `StorageFault` says where. Only what
-follows the last file's mark is a torn tail, or zeros that no entry was written over
-(storage/segment/preallocation.py), which are nothing.
+Does not handle: execution of operations.
+Invariants: a second recovery changes nothing; the recovered state is durable on return. A fault in anything that
+had been durable is damage: it is never truncated or overwritten. Checksums, marks and heads alone show where the
+log continues after damage, and how many mutations are lost; bytes that look like an entry never do. Keys that the
+lost mutations may have changed are in doubt (damage.py); all others are served. If the continuation is unknown,
+recovery raises a `StorageFault` with the position. Only bytes after the last file's mark can be a torn tail, or
+preallocated zeros (storage/segment/preallocation.py), which are not data.
 
-    <folder>/store.a store.b                 the manifest (kv/wal/wal.py)                        a pair of slots
+    <folder>/store.a store.b                 the manifest (kv/wal/wal.py)                        a two-copy file
              <sequence>.snapshot             (kv/wal/snapshot.py)
              <base>.wal                      (kv/wal/wal.py), those after the snapshot and perhaps some before it
-             <base>.wal.damaged              one that a snapshot has replaced; only a person removes it
+             <base>.wal.damaged              a damaged file that a snapshot has replaced; only an operator removes it
              <base>.wal beyond the manifest  a roll that was never finished: removed
              <sequence>.snapshot.new         a snapshot that was never finished: removed
 """
@@ -61,7 +61,7 @@ from braidlog.storage.two_copy_file import TwoCopyFile
 REWRITE_BYTES = 1024 * 1024
 
 Replayed = Callable[[int, HybridClock, Entry, Keyspace], None]
-"""replayed(sequence, clock at its stamp, entry, keyspace): called after the entry was applied."""
+"""replayed(sequence, clock at its stamp, entry, keyspace): called after an entry was applied."""
 
 
 class Recovered(NamedTuple):
@@ -72,27 +72,27 @@ class Recovered(NamedTuple):
     snapshot_bytes: int
     notes: list[str]
     damages: list[str]
-    """What is lost, in words."""
+    """Descriptions of the losses."""
     doubt: Doubt
 
 
 class _Reading:
-    """A log file that is replayed."""
+    """A log file during its replay."""
 
     def __init__(self, file: File, name: str, base: int, follower: int | None) -> None:
         self.file = file
         self.name = name
         self.base = base
         self.follower = follower
-        """Where the next file begins."""
+        """First sequence of the next file."""
         self.head: WalHead | None = None
         self.mark: Mark | None = None
         self.is_mended = False
-        """The head or the mark is not on the disk as it is here."""
+        """The head or the mark was repaired in memory and differs from the disk."""
         self.is_damaged = False
         self.position = DATA_START
         self.sequence = self.marked = base - 1
-        """Of the last entry, and of the last one below the mark."""
+        """Sequence of the last entry, and of the last entry below the mark."""
 
 
 def _is_head(magic: bytes, data: bytes) -> bool:
@@ -140,13 +140,13 @@ class Recovery:
 
     def run(self) -> Recovered:
         self._disk.make_folder(self._folder)
-        # Each time: a process that was killed may have shown the names without having synced them.
+        # On every start: a killed process may have created the names without syncing them.
         self._disk.sync_folder(parent(self._folder))
         manifest = self._open_manifest()
         self._remove_unfinished(manifest)
         self._load_snapshot()
         wal = self._replay(manifest)
-        if not self._doubt:  # what was damaged has been set since
+        if not self._doubt:  # the damaged keys have been set since
             self.notes, self.damages = self.notes + self.damages, []
         return Recovered(
             self.keyspace,
@@ -179,7 +179,7 @@ class Recovery:
         return manifest
 
     def _begin(self) -> Manifest:
-        """A new store, or one whose making was cut short. One that has lost its manifest is neither."""
+        """Create a new store, or complete an interrupted creation. Raise if only the manifest is lost."""
         if len(self._manifest.faults) > 1 or self._holds_something():
             why = "; ".join(self.notes) or "both files are missing"
             raise StorageFault(f"the store's manifest is lost, and there are mutations: {why}", self._folder)
@@ -208,7 +208,7 @@ class Recovery:
     # -- the snapshot ----------------------------------------------------------------------------------------
 
     def _load_snapshot(self) -> None:
-        """The newest that is whole, if the log reaches back to it; else what is whole of the newest."""
+        """Load the newest intact snapshot that the log reaches back to; else the intact parts of the newest."""
         names, logs = self._names(snapshots.SUFFIX), self._names(SUFFIX)
         for name in reversed(names):
             path = join(self._folder, name)
@@ -233,7 +233,8 @@ class Recovery:
         self._clock = HybridClock(self._node, head.wall_ms, head.counter)
 
     def _salvage_snapshot(self, name: str) -> None:
-        """Take the keys of its whole blocks: all others are in doubt. Without its head nothing of it is known."""
+        """Load the keys of a snapshot's intact blocks; all other keys are in doubt. Without its head, nothing is
+        known."""
         keyspace = self._empty()
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
@@ -315,7 +316,7 @@ class Recovery:
             self.notes.append(f"{reading.name}: one bit of its head was flipped; its checksum says which")
 
     def _replay_file(self, reading: "_Reading") -> None:
-        """Apply what is new in a file, and find where its entries end."""
+        """Apply the new entries of a file, and find where its entries end."""
         file, mark, follower, size = reading.file, reading.mark, reading.follower, reading.file.size()
         if reading.head is None:
             assert follower is not None
@@ -328,14 +329,14 @@ class Recovery:
                 self._replay_entries(reading, clock, size)
                 break
             except BadEntry as bad:
-                # Without a mark it is unknown whether these bytes were ever durable; in a file that was followed by
-                # another they were.
+                # Without a mark it is unknown whether these bytes were ever durable. In a file with a successor,
+                # they were.
                 if durable_to is None:
                     raise StorageFault(
                         f"the log is damaged after mutation {reading.sequence}, and so is its mark: {bad}", file.path
                     ) from bad
                 if reading.position >= durable_to:
-                    # What follows are zeros for entries that never came.
+                    # The rest is preallocated zeros.
                     torn = written_end(file, reading.position, size) - reading.position
                     if torn:
                         self.notes.append(f"{reading.name}: a torn tail of {torn} bytes cut off ({bad.why})")
@@ -371,7 +372,8 @@ class Recovery:
     # -- damage ----------------------------------------------------------------------------------------------
 
     def _skip_damage(self, reading: "_Reading", clock: HybridClock, durable_to: int, why: str) -> None:
-        """Continue behind an entry with one flipped bit; else where a mark or a head says what follows."""
+        """Continue after an entry with one flipped bit, else at the position given by a mark or by the next file's
+        head."""
         position, mark = reading.position, reading.mark
         entry = mended_entry(
             reading.file.read_at(min(SEARCHED_BYTES_MAX, durable_to - position), position), clock.wall_ms
@@ -405,7 +407,7 @@ class Recovery:
         reading.position, reading.sequence, reading.is_damaged = to.position, to.sequence, True
 
     def _lose(self, first: int, last: int, why: str) -> None:
-        """Mutations of unknown keys are lost, unless the snapshot has what was in them."""
+        """Record that mutations of unknown keys are lost, unless the snapshot includes them."""
         if last <= self._sequence:
             self.notes.append(f"{why}; the snapshot has what was in it")
             return
@@ -431,9 +433,10 @@ class Recovery:
             self._replayed(sequence, clock, entry, self.keyspace)
 
     def _make_durable(self, reading: "_Reading", sealed: list[Piece]) -> Opened:
-        """Cut the tail and write the rest above the mark once more.
+        """Truncate the tail, and write the entries after the mark again.
 
-        After a failed sync the page cache may show bytes that it no longer means to write: a sync alone would not write them.
+        After a failed sync, the page cache may show bytes that the kernel will never write: another sync would
+        not write them.
         """
         file, head, mark, reached = reading.file, reading.head, reading.mark, Mark(reading.position, reading.sequence)
         assert head is not None
@@ -454,9 +457,9 @@ class Recovery:
         return Opened(file, head, *reached, self._clock.wall_ms, self._clock.counter)
 
     def _begin_after(self, reading: "_Reading", sealed: list[Piece]) -> Opened:
-        """Begin a file behind a damaged one, which is not written to any more: its mark says where to read on."""
+        """Start a new file after a damaged one, which is never written again: its mark shows where to read on."""
         clock = self._clock
-        if self._now_ms > clock.wall_ms:  # after the stamps of what is lost
+        if self._now_ms > clock.wall_ms:  # after the stamps of the lost mutations
             clock.wall_ms, clock.counter = self._now_ms, 0
         head = WalHead(self._node, reading.sequence + 1, clock.wall_ms, clock.counter, self._now_ms)
         file = create_wal(self._disk, self._folder, head)

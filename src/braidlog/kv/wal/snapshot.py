@@ -1,8 +1,8 @@
-"""A snapshot: every key of the store as it was after one mutation, in a file that is whole or not there.
+"""Snapshot files: every key of the store as of one mutation. A published file is complete.
 
-Knows: the bytes of a snapshot, and how to write one in slices. Refuses to know: when to take one, what it replaces.
-Invariant: a file with this name was synced before it got it. Every byte is under a checksum; the count at the end tells a whole
-file from one that was cut between two blocks.
+Does not handle: when to take a snapshot, what it replaces.
+Invariant: a file was synced before it got this name. Every byte is under a checksum; the count at the end detects
+a file truncated between two blocks.
 
 `<sequence, 20 digits>.snapshot`; `.snapshot.new` while it is written
 
@@ -10,13 +10,13 @@ file from one that was cut between two blocks.
      8  version   u16  1
     10  unused    6
     16  node      16
-    32  sequence  u64  the mutations up to this one are in it
+    32  sequence  u64  the last mutation that it includes
     40  wall      u64  the stamp of that mutation: wall ...
     48  counter   u32  ... and counter
     52  taken     u64  ms
     60  crc       u32  CRC-32C of bytes 0..60
     64  blocks    of each: length u32, crc u32 (CRC-32C of the length and the payload), payload: keys
-        the last block is empty but for its count of keys, u64
+        the last block contains only its count of keys, u64
 
 a key:  kind u8 (1 string, 2 counter, 3 list, 4 hash), key length u16, key, deadline u64 (ms since 1970, 0 is never),
         length u32, the value as kv/engine/values.py writes it
@@ -47,7 +47,7 @@ DATA_START = HEAD_BYTES
 BLOCK_BYTES = 256 * 1024
 BLOCK_BYTES_MAX = BLOCK_BYTES + KV_COLLECTION_BYTES_MAX + KV_KEY_BYTES_MAX + 64
 SLICE_KEYS = 256
-"""Keys written out before whoever writes is asked whether to pause."""
+"""Keys serialized before the writer may pause."""
 
 
 class SnapshotHead(NamedTuple):
@@ -69,9 +69,9 @@ def snapshot_name(sequence: int) -> str:
 
 
 def slices(image: Image) -> Iterator[bytes]:
-    """The blocks of an image, the last one included; some are empty: a place to pause.
+    """Yield the blocks of an image, including the last one; an empty block is a place to pause.
 
-    An image of many small keys comes in slices of `SLICE_KEYS`, so that whoever drives this can let others go between.
+    An image of many small keys yields after every `SLICE_KEYS`, so that the caller can run other tasks between.
     """
     deadlines = image.deadlines
     items = iter(image.data.items())
@@ -104,7 +104,7 @@ def _block(payload: bytes, *, is_last: bool = False) -> bytes:
 
 
 class SnapshotWriter:
-    """A snapshot on its way to the disk. The calls may come from any thread, one at a time."""
+    """Writes a snapshot to the disk. Any thread may call it, one at a time."""
 
     def __init__(self, disk: Disk, folder: str, head: SnapshotHead) -> None:
         self._disk = disk
@@ -127,12 +127,12 @@ class SnapshotWriter:
         self._file.close()
 
     def publish(self) -> None:
-        """Give the file its name, durably."""
+        """Rename the file to its final name, durably."""
         self._disk.rename(self._path, join(self._folder, self._name))
         self._disk.sync_folder(self._folder)
 
     def abandon(self) -> None:
-        """Take away what was written."""
+        """Delete the unfinished file."""
         self._file.close()
         if self._disk.exists(self._path):
             self._disk.remove(self._path)
@@ -142,7 +142,8 @@ class SnapshotWriter:
 
 
 def load_snapshot(disk: Disk, path: str, put: Callable[[bytes, Value, int], None]) -> SnapshotHead:
-    """Give every key (with value and deadline) to `put`; return the head. A file that is not whole is a `StorageFault`."""
+    """Pass every key (with value and deadline) to `put`; return the head. Raise `StorageFault` if the file is not
+    intact."""
     file = disk.open(path, writable=False)
     try:
         head = SnapshotHead(*unpack_head(MAGIC, file.read_at(HEAD_BYTES, 0)))
@@ -168,7 +169,8 @@ def _read_keys(file: File, put: Callable[[bytes, Value, int], None]) -> None:
 
 
 def load_whole_blocks(file: File, put: Callable[[bytes, Value, int], None]) -> None:
-    """Give the keys of whole blocks to `put`: of those behind a damaged one only if they lead to the end of the file."""
+    """Pass the keys of intact blocks to `put`. Blocks after a damaged one count only if they lead to the end of the
+    file."""
     size, starts = file.size(), list[int]()
     position, damaged_at, is_last = DATA_START, size, False
     while not is_last and position < size:
@@ -188,7 +190,7 @@ def load_whole_blocks(file: File, put: Callable[[bytes, Value, int], None]) -> N
 
 
 def read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]:
-    """The payload of the block at `position`, where it ends, and whether it is the last."""
+    """Return the payload of the block at `position`, its end, and whether it is the last."""
     head = file.read_at(_BLOCK.size, position)
     if len(head) < _BLOCK.size:
         raise ProtocolError(f"no block at byte {position}")
@@ -205,7 +207,7 @@ def read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]:
 
 
 def keys_in(payload: bytes) -> Iterator[tuple[bytes, Value, int]]:
-    """The keys of a block, with value and deadline."""
+    """Yield the keys of a block, with value and deadline."""
     position = 0
     while position < len(payload):
         code, key_length = _KEY.unpack_from(payload, position)

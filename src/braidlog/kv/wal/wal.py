@@ -1,10 +1,11 @@
-"""The store's write-ahead log: mutations on their way to the disk, in files that follow one another.
+"""The local store's write-ahead log: buffers mutations and writes them to a sequence of files.
 
-Knows: which entries are buffered, written, durable; when a file ends and the next begins. Refuses to know: what a mutation does.
-Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is synced to its end before the next
-one is named in the manifest, which takes no entry before that is durable: so only the last file can have a torn tail, or zeros
-behind its last entry (storage/segment/preallocation.py). After a failed sync nothing is acknowledged again; a full
-disk stops new mutations, loses none, and is over when there is room again.
+Does not handle: the effect of mutations.
+Invariants: a crash never loses an entry at or below `durable_sequence`. A file is synced to its end before the
+manifest names the next one, and the next one takes entries only after the manifest is durable. So only the last
+file can have a torn tail, or zeros after its last entry (storage/segment/preallocation.py). After a failed sync
+nothing is acknowledged again. A full disk stops new mutations and loses none; writes resume when space is
+available.
 
 `<first sequence, 20 digits>.wal`
 
@@ -22,7 +23,7 @@ disk stops new mutations, loses none, and is over when there is room again.
     80  mark: crc       u32  CRC-32C of bytes 64..80, seeded with bytes 0..60's
     84  unused     44
    128  entries    kv/wal/wal_entries.py
-        reserve    zeros up to the end of the file, which the next entries are written over; in the last file of an open store
+        reserve    preallocated zeros that the next entries overwrite; in the last file of an open store
 """
 
 import contextlib
@@ -56,11 +57,11 @@ _MARK_SEED_BYTES = 60
 MANIFEST_MAGIC = b"BRAIDKVM"
 MANIFEST_STEM = "store"
 ROLL_BYTES = 1024 * 1024
-"""What a roll counts as un-synced: it takes several syncs, and whoever may choose does it beside the loop."""
+"""Added to the unsynced bytes while a roll is due: it takes several syncs, which should run on a thread."""
 
 
 class WalHead(NamedTuple):
-    """What a file says of itself."""
+    """The head of a log file."""
 
     node: bytes
     base: int
@@ -78,7 +79,7 @@ class Mark(NamedTuple):
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a store must know before it reads anything else: whose it is, and which log file was the last to be taken into use."""
+    """What a store reads first: its node, and the newest log file in use."""
 
     node: str
     wal_base: int
@@ -89,7 +90,7 @@ def wal_name(base: int) -> str:
 
 
 def unpack_wal_head(data: bytes) -> WalHead:
-    """Return the head, or raise `ProtocolError` with what is wrong with it."""
+    """Return the head, or raise `ProtocolError` with the reason."""
     if len(data) < DATA_START:
         raise ProtocolError(f"{len(data)} bytes are fewer than its head")
     return WalHead(*unpack_head(MAGIC, data))
@@ -101,13 +102,13 @@ def pack_mark(head: bytes, mark: Mark) -> bytes:
 
 
 def unpack_mark(data: bytes) -> Mark | None:
-    """The mark of a file that begins with `data`; None if it does not hold."""
+    """Return the mark of a file that begins with `data`; None if it is invalid."""
     mark = Mark(*_MARK.unpack_from(data, MARK_AT))
     return mark if data[MARK_AT:MARK_END] == pack_mark(data, mark) else None
 
 
 def create_wal(disk: Disk, folder: str, head: WalHead) -> File:
-    """Make an empty log file and its name durable."""
+    """Create an empty log file, durably with its name."""
     file = disk.create(join(folder, wal_name(head.base)))
     packed = head.pack()
     content = (packed + pack_mark(packed, Mark(DATA_START, head.base - 1))).ljust(DATA_START, b"\0")
@@ -118,7 +119,7 @@ def create_wal(disk: Disk, folder: str, head: WalHead) -> File:
 
 
 class Piece(NamedTuple):
-    """A log file that takes no more entries: those from `base` to `last`."""
+    """A sealed log file, with the entries from `base` to `last`."""
 
     base: int
     last: int
@@ -127,7 +128,7 @@ class Piece(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """The last log file as recovery leaves it: whole, durable, and marked so."""
+    """The last log file after recovery: intact, durable, and marked as such."""
 
     file: File
     head: WalHead
@@ -138,7 +139,7 @@ class Opened(NamedTuple):
 
 
 class Syncer(Protocol):
-    """Who syncs for many at once: a `Runtime`."""
+    """Shares syncs among several logs: a `Runtime`."""
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]: ...
 
@@ -146,7 +147,7 @@ class Syncer(Protocol):
 
 
 class SyncAtOnce:
-    """For tools and tests, which have nobody to share a sync with."""
+    """Syncs immediately. For tools and tests, which share no syncs."""
 
     async def durable(self, log: Syncable, next_offset: int) -> None:
         log.sync(next_offset)
@@ -158,8 +159,8 @@ class SyncAtOnce:
 class Wal:
     """The log of an open store (a `MutationLog`). One thread appends; any thread may sync.
 
-    Three locks, taken in this order: `_sync_lock` (one sync at a time), `_write_lock` (one write at a time), `_lock` (the
-    buffer; held for no call of the disk).
+    Three locks, acquired in this order: `_sync_lock` (one sync at a time), `_write_lock` (one write at a time),
+    `_lock` (the buffer; never held during disk I/O).
     """
 
     def __init__(
@@ -183,9 +184,9 @@ class Wal:
         self._position = opened.position
         self._mark = Mark(opened.position, opened.sequence)
         self._reserve_bytes = 0
-        """How many zeros a write leaves behind it that has used up the last ones."""
+        """Zeros that a write appends when it has used up the last ones."""
         self._reserve_end = 0
-        """Where the file ends, if it has any."""
+        """The end of the preallocated zeros, if there are any."""
         self._small_syncs = SmallSyncs()
         self._sealed = sealed
         self._syncer = syncer
@@ -204,26 +205,26 @@ class Wal:
         self._fault: StorageFault | None = None
         self._closed = False
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def sequence(self) -> int:
-        """The last mutation that was appended."""
+        """The sequence of the last appended mutation."""
         return self._sequence
 
     @property
     def durable_sequence(self) -> int:
-        """The last mutation that survives power loss."""
+        """The sequence of the last mutation that survives a power loss."""
         return self._durable_sequence
 
     @property
     def durable_offset(self) -> int:
-        """The same for who counts like a log: the first sequence that is not durable."""
+        """The first sequence that is not durable, as for a partition's log."""
         return self._durable_sequence + 1
 
     @property
     def unsynced_bytes(self) -> int:
-        """With the zeros that the next write adds, and what a roll counts as."""
+        """Bytes not yet synced, including the zeros of the next write, and `ROLL_BYTES` while a roll is due."""
         is_used_up = self._position + self._buffered_bytes > self._reserve_end
         more = ROLL_BYTES if self._roll_at_ms is not None else self._reserve_bytes if is_used_up else 0
         return self._unsynced_bytes + more
@@ -243,7 +244,7 @@ class Wal:
         return self._head.base
 
     def _check_writable(self) -> None:
-        """Raise unless mutations are taken. Where the disk was full this is where it is asked again."""
+        """Raise unless mutations are accepted. After a full disk, this retries the write."""
         if self._fault is not None:
             raise self._fault.again()
         if self._closed:
@@ -259,7 +260,7 @@ class Wal:
     # -- appending -------------------------------------------------------------------------------------------
 
     def append(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
-        """Take a change; return its sequence. It is in memory only until `write` or `sync`."""
+        """Append a change to the buffer; return its sequence. It is in memory only until `write` or `sync`."""
         if self._stalled is not None or self._fault is not None or self._closed:
             self._check_writable()
         crc, body = pack_entry(stamp[0], op, key, argument, ttl_seconds)
@@ -274,11 +275,11 @@ class Wal:
 
     @property
     def takes_entries(self) -> bool:
-        """Whether `append` would refuse nothing now."""
+        """Return whether `append` would succeed now."""
         return self._stalled is None and self._fault is None and not self._closed
 
     def append_packed(self, entries: bytes | bytearray, count: int, stamp: tuple[int, int]) -> int:
-        """Take changes that are packed already, and were applied since `takes_entries` held; return the last one's sequence."""
+        """Append packed changes, applied since `takes_entries` was true; return the last one's sequence."""
         with self._lock:
             self._parts.append(entries)
             self._buffered_bytes += len(entries)
@@ -288,19 +289,19 @@ class Wal:
             return self._sequence
 
     async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
-        """Return when everything up to `sequence` is kept as `flush` says."""
+        """Return when everything up to `sequence` is stored as `flush` demands."""
         if flush is Flush.ACK:
             await self._syncer.durable(self, sequence + 1)
         else:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """What was appended is with the kernel now, and on the disk in its time."""
+        """Write everything appended to the kernel, and schedule its sync."""
         self.write()
         self._syncer.appended(self)
 
     def write(self) -> None:
-        """Hand what is buffered to the kernel: it survives `kill -9` then."""
+        """Write the buffer to the kernel: it survives `kill -9` then."""
         with self._write_lock:
             with self._lock:
                 parts, self._parts = self._parts, []
@@ -323,9 +324,9 @@ class Wal:
 
     @contextlib.contextmanager
     def held_still(self) -> Iterator[None]:
-        """Everything appended is with the kernel, and no file of the log is written to or made meanwhile, but for its mark.
+        """Write everything to the kernel, and block writes and new files for the duration, except for the mark.
 
-        The last one ends with its last entry: who remembers its length has nothing in it that is written later.
+        The last file ends with its last entry, so that a reader limited to its length sees no later entry.
         """
         with self._write_lock:
             self.write()
@@ -333,15 +334,16 @@ class Wal:
             yield
 
     def _drop_reserve(self) -> None:
-        """End the file where its entries end; durable with the next sync. Called with `_write_lock` held."""
+        """Truncate the file after its last entry; durable with the next sync. Requires `_write_lock`."""
         if self._reserve_end > self._position:
             self._file.truncate(self._position)
         self._reserve_end = 0
 
     def _put_back(self, parts: list[bytes | bytearray], size: int, fault: StorageFault) -> None:
-        """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken.
+        """Return entries to the buffer after a failed write. On a full disk nothing is lost: they wait for space,
+        and new ones are refused.
 
-        What was written of them lies beyond the mark, and is written over by the next attempt.
+        Bytes already written are beyond the mark, and the next attempt overwrites them.
         """
         with self._lock:
             self._parts[:0] = parts
@@ -354,9 +356,9 @@ class Wal:
     # -- durability ------------------------------------------------------------------------------------------
 
     def sync(self, upto: int | None = None) -> int:
-        """Return when everything appended before the call (or below `upto`) is durable, and the next sequence.
+        """Make everything appended before the call (or below `upto`) durable; return the next sequence.
 
-        A failure is final, as for a partition: the kernel may have dropped the pages it could not write.
+        A failure is final, as for a partition: the kernel may have dropped the pages that it could not write.
         """
         with self._sync_lock:
             if self._fault is not None:
@@ -382,18 +384,18 @@ class Wal:
             raise
         with self._lock:
             self._durable_sequence = mark.sequence
-            # What is in the buffer is the newest: exactly that is not synced, and what was written during the sync.
+            # The buffer is newer than the sync: unsynced are its bytes and those written during the sync.
             self._unsynced_bytes = self._buffered_bytes + self._position - mark.position
             if self.settings.flush is Flush.ACK:
                 self._reserve_bytes = self._small_syncs.note(mark.position - self._mark.position, mark.position)
             self._mark = mark
 
     def _set_mark(self, mark: Mark) -> None:
-        """It becomes durable with the next sync."""
+        """Write the mark; it is durable with the next sync."""
         try:
             self._file.write_at(pack_mark(self._packed, mark), MARK_AT)
         except StorageFault:
-            with contextlib.suppress(StorageFault):  # half a mark would put zeros in doubt; the old one is true too
+            with contextlib.suppress(StorageFault):  # half a mark makes zeros look damaged; the old one is valid
                 self._file.write_at(pack_mark(self._packed, self._mark), MARK_AT)
             raise
 
@@ -403,13 +405,13 @@ class Wal:
     # -- files -----------------------------------------------------------------------------------------------
 
     def request_roll(self, now_ms: int) -> int:
-        """Begin a new file with the next sync; return the `upto` to sync for it. An empty file is not followed by another."""
+        """Start a new file with the next sync; return the `upto` for that sync. An empty file is not replaced."""
         if self._sequence >= self._head.base:
             self._roll_at_ms = now_ms
         return self._sequence + 1
 
     def _roll(self, now_ms: int) -> None:
-        """Seal this file and begin the next. Held up meanwhile: whoever writes; not who appends."""
+        """Seal this file and start the next. Writers wait during the roll; appends do not."""
         with self._write_lock:
             self.write()
             sequence, wall_ms, counter = self._written
@@ -423,11 +425,11 @@ class Wal:
                 file = create_wal(self._disk, self.folder, head)
             except StorageFault as fault:
                 self._undo_roll(head, fault)
-                return  # everything is durable all the same; the next snapshot asks again
+                return  # everything is durable nevertheless; the next snapshot retries
             try:
                 save_manifest(self._manifest, Manifest(head.node.hex(), head.base))
             except StorageFault as fault:
-                self._fail(fault)  # whether the new file is in use only an opening can tell
+                self._fail(fault)  # only recovery can decide whether the new file is in use
                 raise
             with self._lock:
                 self._sealed.append(Piece(self._head.base, sequence, self._position))
@@ -437,7 +439,8 @@ class Wal:
             self._roll_at_ms = None
 
     def _may_end(self) -> bool:
-        """End the file with its last entry, for the next sync to make durable. One with zeros is not followed by another."""
+        """Truncate the file after its last entry, for the next sync. Return False on a full disk: a file with zeros
+        gets no successor."""
         try:
             self._drop_reserve()
         except StorageFault as fault:
@@ -461,7 +464,8 @@ class Wal:
             raise
 
     def remove_upto(self, sequence: int) -> int:
-        """Remove the files whose entries are all at or below `sequence`; return the bytes freed. A damaged one is set aside."""
+        """Remove the files with entries only up to `sequence`; return the bytes freed. A damaged file is renamed
+        instead."""
         freed = 0
         while self._sealed and self._sealed[0].last <= sequence:
             path = join(self.folder, wal_name(self._sealed[0].base))
@@ -484,9 +488,9 @@ class Wal:
                 self.sync()
                 with self._sync_lock, self._write_lock:
                     self._drop_reserve()
-                    self._file.sync()  # the mark, and where the file ends
+                    self._file.sync()  # the mark, and the file's size
             elif self._durable_sequence < self._sequence:
-                raise self._fault.again()  # with a lazy `flush` nobody may have heard of it yet
+                raise self._fault.again()  # with a lazy `flush`, no caller may have seen the fault yet
         finally:
             self._closed = True
             with contextlib.suppress(StorageFault):

@@ -1,15 +1,16 @@
 """The entries of the store's log: one mutation each, in the bytes of the Mayfly protocol document.
 
-Knows: the bytes of an entry, and what makes one follow another. Refuses to know: files, what a mutation does, what to do about a
-bad entry. Invariant: an entry is yielded only if it is whole, its checksum holds and its time is not before the last one's.
+Does not handle: files, the effect of mutations, the reaction to a bad entry.
+Invariant: an entry is yielded only if it is complete, its checksum is valid, and its time is not before the
+previous one's.
 
      0  crc        u32  CRC-32 (IEEE) of everything after it
-     4  timestamp  u64  ms since 1970: the wall part of the mutation's stamp (hybrid_clock.py gives back the rest)
+     4  timestamp  u64  ms since 1970: the wall part of the mutation's stamp (hybrid_clock.py restores the rest)
     12  operation  u8
     13  key length u16
     15  key
         value length u32
-        value            as the operation says
+        value            as the operation defines
         ttl        u32   seconds from the timestamp, 0 is never; not 0 only where the operation sets an expiry
 
 | operation | code | value                                    |
@@ -17,17 +18,17 @@ bad entry. Invariant: an entry is yielded only if it is whole, its checksum hold
 | SET       | 0x01 | the string                               |
 | DEL       | 0x03 |                                          |
 | LPUSH     | 0x10 | of each element: length u32, bytes       |
-| RPUSH     | 0x11 | likewise                                 |
+| RPUSH     | 0x11 | as LPUSH                                 |
 | LPOP      | 0x12 |                                          |
 | RPOP      | 0x13 |                                          |
 | INCRBY    | 0x22 | the amount, i64                          |
 | HSET      | 0x30 | of each field: length u32, name, length u32, value |
 | HDEL      | 0x32 | of each field: length u32, name          |
-| EXPIRE    | 0x70 | (ttl 0 takes an expiry away)             |
-| EXPIRED   | 0x71 | the key's time had come                  |
-| EVICTED   | 0x72 | the key made room for another            |
+| EXPIRE    | 0x70 | (ttl 0 removes an expiry)                |
+| EXPIRED   | 0x71 | the key has expired                      |
+| EVICTED   | 0x72 | the key was evicted to free memory       |
 
-Up to 0x6f the codes are those of the commands they came from; 0x7_ is for what the log knows and the wire does not.
+Codes up to 0x6f are those of the client commands; 0x7_ codes exist only in the log, not on the wire.
 """
 
 import struct
@@ -51,7 +52,7 @@ _OP_AT = 12
 
 
 class Op(IntEnum):
-    """What an entry does to its key."""
+    """The effect of an entry on its key."""
 
     SET = 0x01
     DEL = 0x03
@@ -69,11 +70,11 @@ class Op(IntEnum):
 
 OPS = {int(op): op for op in Op}
 REPLACES = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
-"""After these it makes no difference what the key held before."""
+"""After these operations, the key's previous value has no effect."""
 
 
-class BadEntry(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
-    """The bytes at `position` are no entry that can follow."""
+class BadEntry(Exception):  # noqa: N818 - a finding that the caller turns into a truncation or a fault
+    """The bytes at `position` are not a valid next entry."""
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(f"no whole entry at byte {position}: {why}")
@@ -93,7 +94,7 @@ class Entry(NamedTuple):
 
 
 def pack_entry(wall_ms: int, op: int, key: bytes, value: bytes, ttl_seconds: int) -> tuple[bytes, bytes]:
-    """The entry in two parts, checksum and rest: they are joined with all others, once."""
+    """Return the entry in two parts, checksum and rest: the caller joins all parts once."""
     body = b"".join(
         (_pack_head(wall_ms, op, len(key)), key, _pack_u32(len(value)), value, _pack_u32(ttl_seconds)),
     )
@@ -101,7 +102,8 @@ def pack_entry(wall_ms: int, op: int, key: bytes, value: bytes, ttl_seconds: int
 
 
 def walk_entries(file: File, start: int, end: int, wall_ms: int) -> Iterator[Entry]:
-    """The entries in [start, end) of a file, none of them before `wall_ms`; raise `BadEntry` at the first that is none."""
+    """Yield the entries in [start, end) of a file, none older than `wall_ms`; raise `BadEntry` at the first invalid
+    one."""
     window, window_at, position = b"", start, start
     while position < end:
         at = position - window_at
@@ -124,7 +126,7 @@ def walk_entries(file: File, start: int, end: int, wall_ms: int) -> Iterator[Ent
 
 
 def is_entry(data: bytes, at: int) -> bool:
-    """Whether a whole entry begins at `at`."""
+    """Return whether a complete entry begins at `at`."""
     size = size_at(data, at)
     if size is None or at + size > len(data):
         return False
@@ -136,9 +138,10 @@ def is_entry(data: bytes, at: int) -> bool:
 
 
 def following_entry(data: bytes, at: int) -> int:
-    """Where the next whole entry begins after the damaged one at `at`; the end of `data` if there is none.
+    """Return where the next intact entry begins after the damaged one at `at`; the end of `data` if there is none.
 
-    By the damaged one's own lengths if they lead to one. Else it is searched for; values are bytes, too, and may look like one.
+    The damaged entry's lengths are used if they lead to an entry. Else one is searched for; bytes of a value may
+    look like one.
     """
     size = size_at(data, at)
     if size is not None and (at + size == len(data) or is_entry(data, at + size)):
@@ -148,12 +151,12 @@ def following_entry(data: bytes, at: int) -> int:
 
 
 def key_of_entry(data: bytes, at: int) -> bytes:
-    """What an entry that may be damaged says is its key."""
+    """Return the key of an entry that may be damaged."""
     return data[at + _ENTRY_HEAD.size : at + _ENTRY_HEAD.size + int.from_bytes(data[at + 13 : at + 15], "big")]
 
 
 def size_at(window: bytes, at: int) -> int | None:
-    """The size that the entry at `at` says it has; None if the window ends before it says so."""
+    """Return the size in the head of the entry at `at`; None if the window ends before its lengths."""
     if at + ENTRY_BYTES_MIN > len(window):
         return None
     key_length = int.from_bytes(window[at + 13 : at + 15], "big")

@@ -1,7 +1,7 @@
-"""Whether data of one Avro schema can be read with another: the specification's rules of schema resolution, as a question.
+"""Checks whether data of one Avro schema can be read with another, by the specification's rules of schema resolution.
 
-Knows: the rules. Refuses to know: which version is the reader (`compatibility.py`). The answer is a list of what does not fit,
-empty if everything does; it is the same as that of Apache Avro's `SchemaCompatibility`, which judges it in the tests.
+The result is a list of incompatibilities, empty if there are none. Tests compare it with Apache Avro's
+`SchemaCompatibility`. Does not handle: which version is the reader (`compatibility.py`).
 """
 
 from collections.abc import Iterator
@@ -17,26 +17,26 @@ _PROMOTED: Final = {
     "bytes": {"string"},
     "string": {"bytes"},
 }
-"""What each reads besides itself."""
+"""The other types that each type can read."""
 _PROMOTED_TO: Final = {kind: [to for to, kinds in _PROMOTED.items() if kind in kinds] for kind in PRIMITIVES}
 
 
 class Seen(dict[tuple[int, int], list[str]]):
-    """Pairs of types that were compared; of one that is being compared, further out, nothing is wrong so far."""
+    """Compared pairs of types; a pair that is still being compared further out counts as compatible."""
 
     def __init__(self) -> None:
         super().__init__()
         self._branches: dict[int, dict[str, list[Type]]] = {}
 
     def candidates(self, union: Type, writer: Type) -> Iterator[Type]:
-        """The branches that may read `writer`: a named type by its name or an alias, every other type by its kind."""
+        """Return the branches that may read `writer`: a named type by name or alias, other types by kind."""
         if id(union) not in self._branches:
-            found = self._branches[id(union)] = {}
+            branches = self._branches[id(union)] = {}
             for branch in union.branches:
-                # No name of Avro has a colon.
+                # Avro names cannot contain a colon.
                 is_named = branch.kind in NAMED
                 for key in {f":{branch.short_name}", *branch.aliases} if is_named else {branch.kind}:
-                    found.setdefault(key, []).append(branch)
+                    branches.setdefault(key, []).append(branch)
         branches = self._branches[id(union)]
         if writer.kind in NAMED:
             keys: tuple[str, ...] = (f":{writer.short_name}", writer.name)
@@ -46,7 +46,7 @@ class Seen(dict[tuple[int, int], list[str]]):
 
 
 def misfits(reader: Type, writer: Type) -> list[str]:
-    """Raises INVALID_SCHEMA when more than `PAIRS_MAX` pairs of types have to be compared."""
+    """Return the incompatibilities. Raises INVALID_SCHEMA if more than `PAIRS_MAX` pairs of types must be compared."""
     return _misfits(reader, writer, "", Seen())
 
 
@@ -93,28 +93,28 @@ def _same_kind(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
 
 
 def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
-    found = []
+    faults = []
     if reader.short_name != writer.short_name and writer.name not in reader.aliases:
-        found.append(_misfit("NAME_MISMATCH", f"expected {writer.name}", f"{place}/name"))
+        faults.append(_misfit("NAME_MISMATCH", f"expected {writer.name}", f"{place}/name"))
     if reader.kind == "fixed" and reader.size != writer.size:
-        found.append(_misfit("FIXED_SIZE_MISMATCH", f"expected {writer.size}, found {reader.size}", f"{place}/size"))
+        faults.append(_misfit("FIXED_SIZE_MISMATCH", f"expected {writer.size}, found {reader.size}", f"{place}/size"))
     if reader.kind == "enum" and reader.default is None:
-        missing = [each for each in writer.symbols if each not in reader.symbols]
+        missing = [symbol for symbol in writer.symbols if symbol not in reader.symbols]
         if missing:
-            found.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
+            faults.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
     fields = {each.name: each for each in writer.fields}
     for at, field in enumerate(reader.fields):
         where = f"{place}/fields/{at}"
         theirs = next((fields[name] for name in (field.name, *field.aliases) if name in fields), None)
         if theirs is not None:
-            found += _misfits(field.type, theirs.type, f"{where}/type", seen)
+            faults += _misfits(field.type, theirs.type, f"{where}/type", seen)
         elif not field.has_default:
-            found.append(_misfit("READER_FIELD_MISSING_DEFAULT_VALUE", f"{field.name}", where))
-    return found
+            faults.append(_misfit("READER_FIELD_MISSING_DEFAULT_VALUE", f"{field.name}", where))
+    return faults
 
 
 def written(field: Field, writer: Type) -> Field | None:
-    """The field of a writer's record that a reader's is read from."""
+    """Return the field of the writer's record from which a reader's field is read."""
     names = (field.name, *field.aliases)
     return next((each for name in names for each in writer.fields if each.name == name), None)
 

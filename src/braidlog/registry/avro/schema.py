@@ -1,8 +1,7 @@
-"""Avro schemas: JSON text → a tree of types, and the text that every schema of the same meaning has.
+"""Parses Avro schemas: JSON text → a tree of types and the canonical text.
 
-Knows: the specification's types, names, aliases and defaults. Refuses to know: what is compatible
-(`avro_compatibility.py`), records. Invariants: a name is defined once and before it is used; a tree may be cyclic,
-for a type may contain itself; what is accepted here is bounded in depth.
+Does not handle: compatibility (`avro_compatibility.py`), records. A name is defined once, and before it is used. A tree
+may be cyclic, because a type may contain itself. Accepted schemas have a bounded depth.
 """
 
 import json
@@ -17,7 +16,7 @@ PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doubl
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 DEPTH_MAX: Final = 100
 CHECKS_MAX: Final = 200_000
-"""Of defaults of one schema."""
+"""The limit of checks of one schema's defaults."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIRST: Final = ("type", "name", "namespace", "doc", "fields", "symbols", "size", "items", "values")
 _FIELD_FIRST: Final = ("name", "type", "doc", "default")
@@ -36,14 +35,14 @@ class Field:
 
 
 class Type:
-    """`kind` is the specification's word; the rest is there as the kind needs it."""
+    """A type. `kind` is the specification's word; other attributes depend on the kind."""
 
     __slots__ = ("aliases", "branches", "default", "fields", "items", "kind", "logical", "name", "size", "symbols")
 
     def __init__(self, kind: str, name: str = "") -> None:
         self.kind = kind
         self.name = name
-        """With its namespace; "" of a type that has none."""
+        """With its namespace; "" if it has none."""
         self.aliases: tuple[str, ...] = ()
         self.fields: list[Field] = []
         self.items: Type | None = None
@@ -52,7 +51,7 @@ class Type:
         self.default: str | None = None
         self.size = 0
         self.logical: Mapping[str, Any] | None = None
-        """The attributes of a logical type, as they were declared."""
+        """The attributes of a logical type, as declared."""
 
     @property
     def short_name(self) -> str:
@@ -60,7 +59,7 @@ class Type:
 
 
 class Avro:
-    """A schema that was read."""
+    """A parsed schema."""
 
     def __init__(self, root: Type, canonical: str, names: Mapping[str, Type]) -> None:
         self.root = root
@@ -69,12 +68,12 @@ class Avro:
 
 
 def parse(text: str, known: Mapping[str, Type] | None = None) -> Avro:
-    """`known`: types that other schemas have defined, by their full names. Raises INVALID_SCHEMA."""
+    """Parse a schema. `known`: types defined by other schemas, by full name. Raises INVALID_SCHEMA."""
     try:
         declared = json.loads(text)
     except (ValueError, RecursionError):
-        if text.strip() not in PRIMITIVES:  # a bare word is how Avro's own tools write a primitive one
-            raise invalid("this is no JSON") from None
+        if text.strip() not in PRIMITIVES:  # Avro's own tools write a primitive type as a bare word
+            raise invalid("this is not JSON") from None
         declared = text.strip()
     reader = _Reader(dict(known or {}))
     root, shown = reader.read(declared, "", 0)
@@ -86,7 +85,7 @@ def _text(shown: object) -> str:
 
 
 class _Reader:
-    """One pass, which reads a type and writes it down again in one order."""
+    """Reads a type and writes it in canonical order in one pass."""
 
     def __init__(self, names: dict[str, Type]) -> None:
         self.names = names
@@ -100,33 +99,33 @@ class _Reader:
         if isinstance(declared, list):
             return self._union(declared, space, depth)
         if not isinstance(declared, dict) or "type" not in declared:
-            raise invalid(f"no type: {_text(declared)[:80]}")
+            raise invalid(f"not a type: {_text(declared)[:80]}")
         kind = declared["type"]
         if not isinstance(kind, str):
-            # {"type": {...}}: only the inner one counts.
+            # {"type": {...}}: only the inner type counts.
             return self.read(kind, space, depth + 1)
         if kind in NAMED:
             return self._named(kind, declared, space, depth)
         if kind in ("array", "map"):
             return self._collection(kind, declared, space, depth)
-        found, shown = self._name(kind, space)
-        if found.kind in PRIMITIVES:
-            found = Type(found.kind)
+        kind_read, shown = self._name(kind, space)
+        if kind_read.kind in PRIMITIVES:
+            kind_read = Type(kind_read.kind)
             if "logicalType" in declared:
-                found.logical = declared
+                kind_read.logical = declared
             if len(declared) > 1:
-                return found, _ordered(declared, {})
-        return found, shown
+                return kind_read, _ordered(declared, {})
+        return kind_read, shown
 
     def _name(self, name: str, space: str) -> tuple[Type, str]:
         if name in PRIMITIVES:
             return Type(name), name
         full = name if "." in name or not space else f"{space}.{name}"
-        found = self.names.get(full) or self.names.get(name)
-        if found is None:
-            raise invalid(f"no type is called {full!r} here; a type is defined before it is used, or referred to")
-        own_space, _, short = found.name.rpartition(".")
-        return found, short if own_space == space else found.name
+        known = self.names.get(full) or self.names.get(name)
+        if known is None:
+            raise invalid(f"unknown type {full!r}; define a type before it is used, or add a reference")
+        own_space, _, short = known.name.rpartition(".")
+        return known, short if own_space == space else known.name
 
     def _union(self, declared: list[Any], space: str, depth: int) -> tuple[Type, Any]:
         union, shown, seen = Type("union"), [], set()
@@ -155,8 +154,8 @@ class _Reader:
             raise invalid(f"{full!r} is defined twice")
         made = self.names[full] = Type("record" if kind == "error" else kind, full)
         aliases = declared.get("aliases", [])
-        if not isinstance(aliases, list) or not all(isinstance(each, str) for each in aliases):
-            raise invalid(f"aliases of {full!r} are a list of names")
+        if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+            raise invalid(f"aliases of {full!r} must be a list of names")
         made.aliases = tuple(each if "." in each or not own_space else f"{own_space}.{each}" for each in aliases)
         shown: dict[str, Any] = {"name": full.rpartition(".")[2]}
         if own_space and own_space != space:
@@ -177,13 +176,13 @@ class _Reader:
             if not isinstance(each, dict) or "type" not in each or not _is_name(each.get("name")):
                 raise invalid(f"a field of {made.name!r} needs a name and a type: {_text(each)[:80]}")
             if each["name"] in names:
-                raise invalid(f"field {each['name']!r} of {made.name!r} is there twice")
+                raise invalid(f"field {each['name']!r} of {made.name!r} occurs twice")
             names.add(each["name"])
             kind, text = self.read(each["type"], space, depth + 1)
             field = Field(each["name"], kind, each)
             if field.has_default and not fits(kind, field.default, self._checks):
                 raise invalid(
-                    f"the default of field {field.name!r}, {_text(field.default)[:80]}, is no {kind.short_name}"
+                    f"the default of field {field.name!r}, {_text(field.default)[:80]}, is not a {kind.short_name}"
                 )
             made.fields.append(field)
             shown.append(_ordered(each, {"type": text}, _FIELD_FIRST))
@@ -193,12 +192,12 @@ class _Reader:
 def _full_name(declared: dict[str, Any], space: str) -> tuple[str, str]:
     name, given = declared.get("name"), declared.get("namespace")
     if not isinstance(name, str) or not all(map(_is_name, name.split("."))):
-        raise invalid(f"no name: {name!r}; letters, digits and _, not a digit first")
+        raise invalid(f"invalid name {name!r}; use letters, digits and _, not a digit first")
     if "." in name:
         return name, name.rpartition(".")[0]
     own = given if isinstance(given, str) else space
     if own and not all(map(_is_name, own.split("."))):
-        raise invalid(f"no namespace: {own!r}")
+        raise invalid(f"invalid namespace {own!r}")
     return f"{own}.{name}" if own else name, own
 
 
@@ -209,11 +208,11 @@ def _is_name(name: object) -> bool:
 def _read_enum(made: Type, declared: dict[str, Any]) -> None:
     symbols = declared.get("symbols")
     if not isinstance(symbols, list) or not all(map(_is_name, symbols)) or len({*symbols}) != len(symbols):
-        raise invalid(f"enum {made.name!r} needs symbols: names, each once")
+        raise invalid(f"enum {made.name!r} needs symbols: unique names")
     made.symbols = tuple(symbols)
     made.default = declared.get("default")
     if made.default is not None and made.default not in made.symbols:
-        raise invalid(f"the default of enum {made.name!r} is none of its symbols")
+        raise invalid(f"the default of enum {made.name!r} is not one of its symbols")
 
 
 def _read_fixed(made: Type, declared: dict[str, Any]) -> None:
@@ -225,7 +224,7 @@ def _read_fixed(made: Type, declared: dict[str, Any]) -> None:
 
 
 def _ordered(declared: dict[str, Any], shown: dict[str, Any], first: tuple[str, ...] = _FIRST) -> dict[str, Any]:
-    """What was declared, with some of it as `shown` has it, the known attributes first."""
+    """Return the declaration with the values in `shown` replaced, and known attributes first."""
     every = {**declared, **shown}
     return {name: every[name] for name in first if name in every} | {
         name: value for name, value in every.items() if name not in first
@@ -233,9 +232,10 @@ def _ordered(declared: dict[str, Any], shown: dict[str, Any], first: tuple[str, 
 
 
 def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  # noqa: ANN401, C901, PLR0911 - JSON, one answer a kind
-    """Whether a default is a value of its type; of a union, of any branch (the specification's first, since 1.12 any).
+    """Return whether a default is a value of its type; for a union, of any branch (since specification 1.12; before,
+    of the first).
 
-    `checks` counts the values of one schema: records whose defaults hold records grow with a power of their depth.
+    `checks` counts the values of one schema: for nested records with defaults they grow exponentially with depth.
     """
     checks = checks or count()
     if next(checks) >= CHECKS_MAX:
@@ -251,7 +251,7 @@ def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  #
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "union":
-            return any(fits(each, value, checks) for each in kind.branches)
+            return any(fits(branch, value, checks) for branch in kind.branches)
         case "array":
             assert kind.items is not None
             inner = kind.items
@@ -262,10 +262,10 @@ def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  #
             return isinstance(value, dict) and all(fits(inner, each, checks) for each in value.values())
         case "record":
             return isinstance(value, dict) and all(
-                fits(each.type, value.get(each.name, each.default), checks)
-                if each.name in value or each.has_default
+                fits(field.type, value.get(field.name, field.default), checks)
+                if field.name in value or field.has_default
                 else False
-                for each in kind.fields
+                for field in kind.fields
             )
         case "enum":
             return value in kind.symbols

@@ -1,8 +1,8 @@
-"""Avro values as Python has them: bytes decoded by fastavro, by the schema that wrote them.
+"""Decodes Avro values to Python objects with fastavro, using the writer's schema.
 
-Knows: how fastavro is told of a schema, what it raises. Refuses to know: columns, registries.
-Invariants: a value is what its writer's schema says, up to its last byte, or bad. A schema that contains itself is refused, for
-its values nest without a bound. Times are the numbers that were written.
+Does not handle: columns, registries. A value is valid only if it matches its writer's schema to its last byte. A
+schema that contains itself is refused, because its values have no maximum depth. Times are returned as encoded
+numbers.
 """
 
 import io
@@ -16,7 +16,7 @@ from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
 
 def decimal_of(kind: Type) -> tuple[int, int] | None:
-    """Precision and scale; None of what is none, or says so wrongly: Avro reads it as the bytes that it is."""
+    """Return precision and scale; None if it is not a valid decimal: Avro then reads it as bytes."""
     declared = kind.logical or {}
     precision, scale = declared.get("precision"), declared.get("scale", 0)
     is_one = declared.get("logicalType") == "decimal" and kind.kind in ("bytes", "fixed")
@@ -26,17 +26,19 @@ def decimal_of(kind: Type) -> tuple[int, int] | None:
 
 
 def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, what fastavro would give out
-    """A default as it stands in a schema → as fastavro decodes such a value."""
+    """Convert a default in a schema to the value that fastavro would decode."""
     match kind.kind:
         case "union":
-            return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
+            return next(default_of(branch, declared) for branch in kind.branches if fits(branch, declared))
         case "bytes" | "fixed":
             data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
-            found = decimal_of(kind)
-            return data if found is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-found[1])
+            precision = decimal_of(kind)
+            return (
+                data if precision is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-precision[1])
+            )
         case "record":
-            given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
-            return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
+            given = {field.name: declared.get(field.name, field.default) for field in kind.fields}
+            return {field.name: default_of(field.type, given[field.name]) for field in kind.fields}
         case "array":
             assert kind.items is not None
             items = kind.items
@@ -51,14 +53,14 @@ def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, wha
 
 
 def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
-    """A type as fastavro is told of it: times are numbers, which Arrow takes as they are; a decimal is one."""
+    """Convert a type to fastavro's schema: times are numbers, which Arrow accepts; decimals stay decimals."""
     if kind.name:
         if kind.name in defined:
             return kind.name
         defined.add(kind.name)
     match kind.kind:
         case "union":
-            return [_shape(each, defined) for each in kind.branches]
+            return [_shape(branch, defined) for branch in kind.branches]
         case "array" | "map":
             assert kind.items is not None
             inner = "items" if kind.kind == "array" else "values"
@@ -67,13 +69,17 @@ def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
     if kind.kind in NAMED:
         made |= {"name": kind.name, "aliases": list(kind.aliases)}
     if kind.kind == "record":
-        made["fields"] = [_shape_of_field(each, defined) for each in kind.fields]
+        made["fields"] = [_shape_of_field(field, defined) for field in kind.fields]
     elif kind.kind == "enum":
         made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
     elif kind.kind == "fixed":
         made["size"] = kind.size
-    found = decimal_of(kind)
-    return made if found is None else {**made, "logicalType": "decimal", "precision": found[0], "scale": found[1]}
+    precision = decimal_of(kind)
+    return (
+        made
+        if precision is None
+        else {**made, "logicalType": "decimal", "precision": precision[0], "scale": precision[1]}
+    )
 
 
 def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
@@ -82,7 +88,7 @@ def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
 
 
 def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
-    # Its defaults are values already, not JSON: fastavro gives them as they are, and shall not compare them.
+    # Defaults are decoded values, not JSON: fastavro must return them unchanged, and not validate them.
     try:
         return fastavro.parse_schema(_shape(kind, set()), _ignore_default_error=True)
     except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
@@ -90,12 +96,13 @@ def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
 
 
 def check_bounded(kind: Type, place: str) -> None:
-    """Raises `ColumnTypeError` for a type of which a few bytes could be an endless value."""
+    """Raise `ColumnTypeError` for a type of which a few bytes could encode an endless value."""
     _takes_bytes(kind, place, (), {})
 
 
 def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dict[int, bool]) -> bool:
-    """Whether each value takes bytes; `known`: of types that were looked at, which other types may use many times."""
+    """Return whether each value takes at least one byte; `known`: types checked before, which others may use many
+    times."""
     if id(kind) in open_types:
         raise ColumnTypeError(f"{place}: {kind.name} contains itself")
     if len(open_types) > DEPTH_MAX:
@@ -108,12 +115,12 @@ def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dic
 def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int, bool]) -> bool:
     match kind.kind:
         case "record":
-            found = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
-            return any(found)
+            takes = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
+            return any(takes)
         case "union":
-            for each in kind.branches:
-                _takes_bytes(each, place, inside, known)
-            return True  # which branch it is
+            for branch in kind.branches:
+                _takes_bytes(branch, place, inside, known)
+            return True  # the number of the branch takes a byte
         case "array" | "map":
             assert kind.items is not None
             if not _takes_bytes(kind.items, f"{place}[]", inside, known) and kind.kind == "array":
@@ -131,12 +138,12 @@ _FAULTS: Final = (
     ValueError,
     fastavro.read.SchemaResolutionError,
 )
-"""What fastavro raises for bytes that are no value of a schema."""
+"""What fastavro raises for bytes that are not a value of a schema."""
 
 
 def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[str | None]) -> list[Any]:  # noqa: ANN401 - fastavro's
     read = fastavro.schemaless_reader
-    found: list[Any] = []
+    values: list[Any] = []
     for at, payload in enumerate(payloads):
         value = None
         if payload is not None:
@@ -149,5 +156,5 @@ def decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: list[s
                 if source.tell() != len(payload):
                     errors[at] = f"not of its schema: {len(payload) - source.tell()} bytes are left over"
                     value = None
-        found.append(value)
-    return found
+        values.append(value)
+    return values

@@ -1,7 +1,7 @@
-"""Which columns a JSON Schema describes.
+"""Derives columns from a JSON Schema.
 
-Knows: the few words that say a type. Refuses to know: values; whoever reads JSON as these columns says what does not fit.
-Whatever has no type of its own here (several types, objects of any names) is refused by its place, and can be left out.
+Supports the few keywords that determine a type. Other parts (several types, objects without properties) are refused
+by their path, and can be left out. Does not handle: values; the JSON reader reports values that do not fit.
 """
 
 from collections.abc import Mapping
@@ -22,13 +22,13 @@ _SCALARS: Final = {
 }
 
 
-def column_type(document: Any, references: Mapping[str, Any], wanted: pa.DataType | None = None) -> pa.DataType:  # noqa: ANN401 - JSON
-    """What the values of a schema are as a column. Raises `ColumnTypeError`."""
-    return _type(document, _Known(document, references), wanted, "value", count(), 0)
+def column_type(document: Any, references: Mapping[str, Any], target: pa.DataType | None = None) -> pa.DataType:  # noqa: ANN401 - JSON
+    """Return the column type of a schema's values. Raises `ColumnTypeError`."""
+    return _type(document, _Known(document, references), target, "value", count(), 0)
 
 
 class _Known:
-    """Where `$ref` leads to: into the document, or another one by its name."""
+    """Resolves `$ref`: within the document, or to another one by its name."""
 
     def __init__(self, document: Any, references: Mapping[str, Any]) -> None:  # noqa: ANN401 - JSON
         self.document = document
@@ -37,12 +37,12 @@ class _Known:
     def find(self, address: str, place: str) -> tuple[Any, "_Known"]:
         name, _, path = address.partition("#")
         known = _Known(self._references[name], self._references) if name in self._references else self
-        found = known.document
+        node = known.document
         for part in (each.replace("~1", "/").replace("~0", "~") for each in path.split("/") if each):
-            found = found.get(part) if isinstance(found, dict) else None
-        if found is None or (name and known is self):
-            raise ColumnTypeError(f"{place}: nothing is at $ref {address!r}")
-        return found, known
+            node = node.get(part) if isinstance(node, dict) else None
+        if node is None or (name and known is self):
+            raise ColumnTypeError(f"{place}: $ref {address!r} does not exist")
+        return node, known
 
 
 def _type(
@@ -57,7 +57,7 @@ def _type(
     if depth > DEPTH_MAX:
         raise ColumnTypeError(f"{place}: nested more than {DEPTH_MAX} deep, or in itself; leave the field out")
     if not isinstance(document, dict):
-        raise ColumnTypeError(f"{place}: of no type; leave the field out")
+        raise ColumnTypeError(f"{place}: it has no type; leave the field out")
     if isinstance(document.get("$ref"), str):
         found, where = known.find(document["$ref"], place)
         return _type(found, where, wanted, place, made, depth + 1)
@@ -65,12 +65,12 @@ def _type(
         if isinstance(document.get(word), list):
             branches = [each for each in document[word] if each != {"type": "null"}]
             if len(branches) != 1:
-                raise ColumnTypeError(f"{place}: {word} of several types is no column; leave the field out")
+                raise ColumnTypeError(f"{place}: {word} of several types cannot be a column; leave the field out")
             return _type(branches[0], known, wanted, place, made, depth + 1)
     kind = document.get("type")
     kinds = [each for each in kind if each != "null"] if isinstance(kind, list) else [kind]
     if len(kinds) != 1:
-        raise ColumnTypeError(f"{place}: several types are no column; leave the field out")
+        raise ColumnTypeError(f"{place}: several types cannot be a column; leave the field out")
     return _one_type(kinds[0], document, known, wanted, place, made, depth)
 
 
@@ -96,4 +96,4 @@ def _one_type(
                 for name in chosen(list(fields), wanted, place)
             ]
         )
-    raise ColumnTypeError(f"{place}: type {kind or 'any'!r} without properties is no column; leave the field out")
+    raise ColumnTypeError(f"{place}: type {kind or 'any'!r} without properties cannot be a column; leave the field out")

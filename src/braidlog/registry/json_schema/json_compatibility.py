@@ -1,10 +1,10 @@
-"""Whether documents of one JSON Schema are documents of another: Confluent's published rules of evolution.
+"""Checks whether documents of one JSON Schema are valid in another, by Confluent's published rules of evolution.
 
-Knows: those rules, keyword by keyword. Refuses to know: validation of documents; what the published rules do not speak of
-(`if`, `format`, `contentEncoding`) counts as no change. The answer is a list of what does not fit, empty if everything does.
+The result is a list of incompatibilities, empty if there are none. Keywords that the rules do not mention (`if`,
+`format`, `contentEncoding`) count as unchanged. Does not handle: validating documents.
 
-An object's content model is *open* (any other property may be there), *closed* (`additionalProperties: false`), or *partially
-open* (others must match `patternProperties` or a schema for additional ones).
+An object's content model is *open* (any other property is allowed), *closed* (`additionalProperties: false`), or
+*partially open* (others must match `patternProperties` or a schema for additional ones).
 """
 
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ Schema = Any
 
 DEPTH_MAX: Final = 100
 _LIMITS: Final = (
-    # keyword, whether more is wider
+    # keyword, whether a larger value is wider
     ("maxLength", True),
     ("minLength", False),
     ("maximum", True),
@@ -35,7 +35,7 @@ _NUMBERS: Final = frozenset({"integer", "number"})
 
 
 def misfits(reader: Schema, writer: Schema, find: Callable[[str], Schema | None] = lambda _: None) -> list[str]:
-    """`find`: the schema that another document has, by the address a `$ref` names."""
+    """Return the incompatibilities. `find`: returns another document's schema by the address in a `$ref`."""
     return _Comparison(reader, writer, find).compare(reader, writer, "#", 0)
 
 
@@ -47,16 +47,16 @@ class _Comparison:
         self._pairs = 0
 
     def _resolved(self, schema: Schema, root: Schema) -> Schema:
-        """What a `$ref` stands for, followed to its end."""
+        """Follow a `$ref` to its end."""
         for _ in range(DEPTH_MAX):
             if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
                 return schema
             address, _, pointer = schema["$ref"].partition("#")
             document = root if not address else self._find(address)
-            found = _at(document, pointer)
-            if found is None:
+            target = _at(document, pointer)
+            if target is None:
                 return schema
-            schema = found
+            schema = target
         return schema
 
     def compare(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
@@ -75,13 +75,13 @@ class _Comparison:
         combined = self._combined(reader, writer, place, depth)
         if combined is not None:
             return combined
-        found = _types(reader, writer, place) + _values(reader, writer, place) + _limits(reader, writer, place)
-        return found + self._object(reader, writer, place, depth) + self._array(reader, writer, place, depth)
+        faults = _types(reader, writer, place) + _values(reader, writer, place) + _limits(reader, writer, place)
+        return faults + self._object(reader, writer, place, depth) + self._array(reader, writer, place, depth)
 
     # -- allOf, anyOf, oneOf, not --------------------------------------------------------------------------------
 
     def _combined(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str] | None:
-        """None where neither is combined of others."""
+        """Compare combined schemas; None if neither is combined."""
         ours, theirs = _combination(reader), _combination(writer)
         if ours is None and theirs is None:
             if "not" in reader or "not" in writer:
@@ -98,7 +98,7 @@ class _Comparison:
 
     def _from_combined(self, reader: Schema, theirs: Any, place: str, depth: int) -> list[str]:  # noqa: ANN401
         kind, branches = theirs
-        fits = [not self.compare(reader, each, place, depth + 1) for each in branches]
+        fits = [not self.compare(reader, branch, place, depth + 1) for branch in branches]
         if any(fits) if kind == "allOf" else all(fits):
             return []
         return [f"{place}: SUM_TYPE_NARROWED: not everything that {kind} allowed is allowed"]
@@ -107,7 +107,7 @@ class _Comparison:
         (kind, mine), (kind_before, before) = ours, theirs
         if kind not in (kind_before, "anyOf") and len(before) > 1:
             return [f"{place}: COMBINED_TYPE_CHANGED: {kind_before} became {kind}"]
-        if kind == "allOf":  # each part of the new one has to be implied by a part of the old one
+        if kind == "allOf":  # each part of the new schema must be implied by a part of the old one
             lacking = [
                 each
                 for each in mine
@@ -132,23 +132,23 @@ class _Comparison:
 
     def _object(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
         ours, theirs = reader.get("properties", {}), writer.get("properties", {})
-        found = []
+        faults = []
         for name in theirs.keys() & ours.keys():
-            found += self.compare(ours[name], theirs[name], f"{place}/properties/{name}", depth + 1)
+            faults += self.compare(ours[name], theirs[name], f"{place}/properties/{name}", depth + 1)
         required, required_before = _names(reader, "required"), _names(writer, "required")
         for name in sorted(ours.keys() - theirs.keys()):
-            found += self._added(name, ours[name], writer, f"{place}/properties/{name}", depth)
+            faults += self._added(name, ours[name], writer, f"{place}/properties/{name}", depth)
             if name in required and not _has_default(ours[name]):
-                found.append(f"{place}/properties/{name}: REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL")
+                faults.append(f"{place}/properties/{name}: REQUIRED_PROPERTY_ADDED_TO_UNOPEN_CONTENT_MODEL")
         for name in sorted(theirs.keys() - ours.keys()):
-            found += self._removed(name, theirs[name], reader, f"{place}/properties/{name}", depth)
+            faults += self._removed(name, theirs[name], reader, f"{place}/properties/{name}", depth)
         for name in sorted((required - required_before) & theirs.keys()):
             if not _has_default(ours.get(name, theirs[name])):
-                found.append(f"{place}/required/{name}: REQUIRED_ATTRIBUTE_ADDED")
-        return found + self._others(reader, writer, place, depth) + self._dependencies(reader, writer, place, depth)
+                faults.append(f"{place}/required/{name}: REQUIRED_ATTRIBUTE_ADDED")
+        return faults + self._others(reader, writer, place, depth) + self._dependencies(reader, writer, place, depth)
 
     def _added(self, name: str, added: Schema, writer: Schema, place: str, depth: int) -> list[str]:
-        """A property that is new must not forbid what could be there before under its name."""
+        """Check that a new property does not forbid earlier values under its name."""
         if _is_anything(added):
             return []
         before = _covering(name, writer)
@@ -161,7 +161,7 @@ class _Comparison:
         return []
 
     def _removed(self, name: str, removed: Schema, reader: Schema, place: str, depth: int) -> list[str]:
-        """What was there under a name must still be allowed."""
+        """Check that values of a removed property are still allowed under its name."""
         now = _covering(name, reader)
         if removed is False or _is_anything(now):
             return []
@@ -183,35 +183,35 @@ class _Comparison:
 
     def _dependencies(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
         ours, theirs = _dependent(reader), _dependent(writer)
-        found = []
+        faults = []
         for name, mine in ours.items():
             before = theirs.get(name)
             if isinstance(mine, list):
                 if not isinstance(before, list) or not set(mine) <= set(before):
-                    found.append(f"{place}/dependencies/{name}: DEPENDENCY_ARRAY_EXTENDED")
+                    faults.append(f"{place}/dependencies/{name}: DEPENDENCY_ARRAY_EXTENDED")
             elif before is None or isinstance(before, list):
-                found.append(f"{place}/dependencies/{name}: DEPENDENCY_SCHEMA_ADDED")
+                faults.append(f"{place}/dependencies/{name}: DEPENDENCY_SCHEMA_ADDED")
             else:
-                found += self.compare(mine, before, f"{place}/dependencies/{name}", depth + 1)
-        return found
+                faults += self.compare(mine, before, f"{place}/dependencies/{name}", depth + 1)
+        return faults
 
     # -- arrays --------------------------------------------------------------------------------------------------
 
     def _array(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
-        found = []
+        faults = []
         if reader.get("uniqueItems") and not writer.get("uniqueItems"):
-            found.append(f"{place}: UNIQUE_ITEMS_ADDED")
+            faults.append(f"{place}: UNIQUE_ITEMS_ADDED")
         (ours, rest), (theirs, rest_before) = _items(reader), _items(writer)
         for at in range(max(len(ours), len(theirs))):
             mine = ours[at] if at < len(ours) else rest
             before = theirs[at] if at < len(theirs) else rest_before
-            found += self.compare(mine, before, f"{place}/items/{at}", depth + 1)
-        return found + self.compare(rest, rest_before, f"{place}/items", depth + 1)
+            faults += self.compare(mine, before, f"{place}/items/{at}", depth + 1)
+        return faults + self.compare(rest, rest_before, f"{place}/items", depth + 1)
 
 
-def _has(branches: list[Schema], wanted: Schema) -> bool:
-    """Whether one of them is the same, which needs no comparison; what a `$ref` names may differ."""
-    return isinstance(wanted, dict) and "$ref" not in wanted and wanted in branches
+def _has(branches: list[Schema], schema: Schema) -> bool:
+    """Return whether an equal branch exists, which needs no comparison; targets of equal `$ref`s may differ."""
+    return isinstance(schema, dict) and "$ref" not in schema and schema in branches
 
 
 def _at(document: Schema, pointer: str) -> Schema | None:
@@ -247,7 +247,7 @@ def _combination(schema: Schema) -> tuple[str, list[Schema]] | None:
 
 
 def _kinds(schema: Schema) -> set[str] | None:
-    """None: any."""
+    """Return the allowed types; None: any."""
     kinds = schema.get("type")
     if kinds is None and ("enum" in schema or "const" in schema):
         return None
@@ -266,18 +266,18 @@ def _types(reader: Schema, writer: Schema, place: str) -> list[str]:
 
 def _values(reader: Schema, writer: Schema, place: str) -> list[str]:
     ours, theirs = _enumerated(reader), _enumerated(writer)
-    found = []
+    faults = []
     if ours is not None:
         if theirs is None:
-            found.append(f"{place}: ENUM_ARRAY_ADDED")
-        elif any(each not in ours for each in theirs):
-            found.append(f"{place}: ENUM_ARRAY_NARROWED")
+            faults.append(f"{place}: ENUM_ARRAY_ADDED")
+        elif any(value not in ours for value in theirs):
+            faults.append(f"{place}: ENUM_ARRAY_NARROWED")
     if "pattern" in reader and reader["pattern"] != writer.get("pattern"):
-        found.append(f"{place}: PATTERN_{'CHANGED' if 'pattern' in writer else 'ADDED'}")
+        faults.append(f"{place}: PATTERN_{'CHANGED' if 'pattern' in writer else 'ADDED'}")
     ours_of, theirs_of = reader.get("multipleOf"), writer.get("multipleOf")
     if ours_of is not None and ours_of != theirs_of and (theirs_of is None or theirs_of % ours_of):
-        found.append(f"{place}: MULTIPLE_OF_{'ADDED' if theirs_of is None else 'CHANGED'}")
-    return found
+        faults.append(f"{place}: MULTIPLE_OF_{'ADDED' if theirs_of is None else 'CHANGED'}")
+    return faults
 
 
 def _enumerated(schema: Schema) -> list[Any] | None:
@@ -285,16 +285,16 @@ def _enumerated(schema: Schema) -> list[Any] | None:
 
 
 def _limits(reader: Schema, writer: Schema, place: str) -> list[str]:
-    found = []
+    faults = []
     for keyword, more_is_wider in _LIMITS:
         ours, theirs = reader.get(keyword), writer.get(keyword)
         if ours is None or ours is False or ours == theirs:
             continue
         if theirs is None or theirs is False:
-            found.append(f"{place}: {keyword} added")
+            faults.append(f"{place}: {keyword} added")
         elif (ours < theirs) if more_is_wider else (ours > theirs):
-            found.append(f"{place}: {keyword} {'decreased' if more_is_wider else 'increased'}")
-    return found
+            faults.append(f"{place}: {keyword} {'decreased' if more_is_wider else 'increased'}")
+    return faults
 
 
 def _names(schema: Schema, keyword: str) -> set[str]:
@@ -306,7 +306,7 @@ def _has_default(schema: Schema) -> bool:
 
 
 def _covering(name: str, schema: Schema) -> Schema:
-    """What may be under a name that is not among the properties."""
+    """Return the schema for a name that is not among the properties."""
     for pattern, found in schema.get("patternProperties", {}).items():
         if _matches(pattern, name):
             return found
@@ -321,14 +321,14 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _dependent(schema: Schema) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    dependent: dict[str, Any] = {}
     for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
-        found |= schema.get(keyword, {})
-    return found
+        dependent |= schema.get(keyword, {})
+    return dependent
 
 
 def _items(schema: Schema) -> tuple[list[Schema], Schema]:
-    """The schemas of the first items, and that of the rest."""
+    """Return the schemas of the first items, and that of the rest."""
     items = schema.get("items", True)
     if "prefixItems" in schema:
         return schema["prefixItems"], items
@@ -342,27 +342,27 @@ _OBJECTS: Final = frozenset({"properties", "patternProperties", "definitions", "
 
 
 def faults(schema: Schema, place: str = "#", depth: int = 0) -> list[str]:
-    """What makes a document no schema: keywords with values that they cannot have."""
+    """Return what makes a schema invalid: keywords with impossible values."""
     if isinstance(schema, bool):
         return []
     if not isinstance(schema, dict):
         return [f"{place} is neither an object nor true or false"]
     if depth > DEPTH_MAX:
         return [f"{place} is nested more than {DEPTH_MAX} deep"]
-    found = []
+    problems = []
     for name, value in schema.items():
         where = f"{place}/{name}"
         if name in _LISTS and not isinstance(value, list):
-            found.append(f"{where} is no list")
+            problems.append(f"{where} is not a list")
         elif name in _OBJECTS and not isinstance(value, dict):
-            found.append(f"{where} is no object")
+            problems.append(f"{where} is not an object")
         elif name == "type":
-            found += _type_faults(value, where)
+            problems += _type_faults(value, where)
         elif any(name == keyword for keyword, _ in _LIMITS) and not isinstance(value, int | float):
-            found.append(f"{where} is no number")
+            problems.append(f"{where} is not a number")
         for step, inner in _inner(name, value):
-            found += faults(inner, f"{where}{step}", depth + 1)
-    return found
+            problems += faults(inner, f"{where}{step}", depth + 1)
+    return problems
 
 
 _TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", *_NUMBERS})
@@ -370,9 +370,7 @@ _TYPES: Final = frozenset({"null", "boolean", "object", "array", "string", *_NUM
 
 def _type_faults(value: object, where: str) -> list[str]:
     listed = value if isinstance(value, list) else [value]
-    return [
-        f"{where}: no type is called {each!r}" for each in listed if not isinstance(each, str) or each not in _TYPES
-    ]
+    return [f"{where}: unknown type {each!r}" for each in listed if not isinstance(each, str) or each not in _TYPES]
 
 
 def _inner(name: str, value: Any) -> Iterable[tuple[str, Schema]]:  # noqa: ANN401 - JSON

@@ -1,7 +1,7 @@
-"""A serialized FileDescriptorProto, read into a tree and written from one.
+"""Converts a serialized FileDescriptorProto to a tree and back.
 
-Knows: the numbers of descriptor.proto, and those of its options that files use. Refuses to know: text, names' meanings.
-What descriptor.proto does not number (options that somebody else defines) is not carried over.
+Supports the numbers in descriptor.proto, and those of its options that files use. Other options (extensions) are
+dropped. Does not handle: text, resolving names.
 """
 
 from collections.abc import Iterable, Iterator
@@ -33,10 +33,10 @@ _NAMES_OF_LABELS: Final = {number: name for name, number in _LABELS.items()}
 _NAMES_OF_SCALARS: Final = {number: name for name, number in SCALARS.items()}
 _BOOLS: Final = {"false": 0, "true": 1}
 _TEXT: Final[dict[str, int]] = {}
-"""Marks an option whose value is a text."""
+"""Marks an option with a text value."""
 
 Known = dict[str, tuple[int, dict[str, int]]]
-"""Option → its number, and the numbers of its words."""
+"""Option → its number, and the numbers of its enum values."""
 
 FILE_OPTIONS: Final[Known] = {
     "java_package": (1, _TEXT),
@@ -92,7 +92,7 @@ def _put_options(out: bytearray, at: int, options: Iterable[Option], known: Know
 
 
 def write(file: File, name: str, imported: dict[str, bool]) -> bytes:  # noqa: C901 - one step a number
-    """A descriptor of a file whose types are resolved; `imported`: what its imports define."""
+    """Encode a file whose types are resolved; `imported`: the symbols of its imports."""
     out = bytearray()
     symbols = {**imported, **symbols_of(file)}
     _put(out, 1, name)
@@ -119,7 +119,7 @@ def write(file: File, name: str, imported: dict[str, bool]) -> bytes:  # noqa: C
 
 
 def _entry_name(field: Field) -> str:
-    """As compilers name the message of a map's entries."""
+    """Return the name that compilers give to the message of a map's entries."""
     return "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
 
 
@@ -266,7 +266,7 @@ def _parts(data: bytes) -> Iterator[_Part]:
         elif kind in (1, 5):
             size = 8 if kind == 1 else 4
         else:
-            raise invalid("this is no descriptor")
+            raise invalid("this is not a descriptor")
         if position + size > len(data):
             raise invalid("the descriptor ends too early")
         yield _Part(key >> 3, data[position : position + size])
@@ -274,32 +274,32 @@ def _parts(data: bytes) -> Iterator[_Part]:
 
 
 def _one(data: bytes) -> dict[int, Any]:
-    """The last of each number."""
+    """Return the last part with each number."""
     return dict(_parts(data))
 
 
-def _text(found: dict[int, Any], number: int) -> str:
-    return _Part(number, found.get(number, b"")).text
+def _text(parts: dict[int, Any], number: int) -> str:
+    return _Part(number, parts.get(number, b"")).text
 
 
 def _options(data: bytes, known: Known) -> list[Option]:
     numbers = {number: (name, words) for name, (number, words) in known.items()}
-    found = []
+    options = []
     for part in _parts(data):
         name, words = numbers.get(part.number, ("", _TEXT))
         if name and words is _TEXT:
-            found.append((name, f'"{part.text}"'))
+            options.append((name, f'"{part.text}"'))
         elif name:
             word = next((word for word, number in words.items() if number == part.value), "")
-            found += [(name, word)] if word else []
-    return found
+            options += [(name, word)] if word else []
+    return options
 
 
 def read(data: bytes) -> File:
     try:
         return _read_file(data)
     except (ProtocolError, UnicodeDecodeError, TypeError, ValueError, AttributeError, IndexError, KeyError) as error:
-        raise invalid(f"this is no FileDescriptorProto: {error}") from None
+        raise invalid(f"this is not a FileDescriptorProto: {error}") from None
 
 
 def _read_file(data: bytes) -> File:  # noqa: C901 - one branch a number
@@ -324,7 +324,7 @@ def _read_file(data: bytes) -> File:  # noqa: C901 - one branch a number
                 kinds[part.value] = "public" if part.number == 10 else "weak"
     made.imports = [(kinds.get(at, ""), path) for at, path in enumerate(paths)]
     if made.syntax not in ("proto2", "proto3") or not (made.messages or made.enums or made.services or made.extends):
-        raise invalid("a descriptor of proto2 or proto3 with something in it is needed")
+        raise invalid("it must be a non-empty descriptor of proto2 or proto3")
     return made
 
 
@@ -346,8 +346,8 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
             case 4:
                 made.enums.append(_read_enum(part.value))
             case 5:
-                found = _one(part.value)
-                made.extension_ranges.append((found.get(1, 0), found.get(2, 0) - 1))
+                bounds = _one(part.value)
+                made.extension_ranges.append((bounds.get(1, 0), bounds.get(2, 0) - 1))
             case 6:
                 made.extends.append(_read_extension(part.value, syntax))
             case 7:
@@ -355,40 +355,40 @@ def _read_message(data: bytes, syntax: str, depth: int) -> Message:  # noqa: C90
             case 8:
                 made.oneofs.append(_text(_one(part.value), 1))
             case 9:
-                found = _one(part.value)
-                made.reserved.append((found.get(1, 0), found.get(2, 0) - 1))
+                bounds = _one(part.value)
+                made.reserved.append((bounds.get(1, 0), bounds.get(2, 0) - 1))
             case 10:
                 made.reserved_names.append(part.text)
-    made.fields = [_read_field(each, syntax, made.oneofs, entries) for each in fields]
-    told = {each.oneof for each in made.fields}
-    made.oneofs = [each for each in made.oneofs if each in told]  # a proto3 optional has one that no file shows
+    made.fields = [_read_field(field, syntax, made.oneofs, entries) for field in fields]
+    used = {field.oneof for field in made.fields}
+    made.oneofs = [oneof for oneof in made.oneofs if oneof in used]  # a proto3 optional has a synthetic oneof
     return made
 
 
-def _read_field(found: dict[int, Any], syntax: str, oneofs: list[str], entries: dict[str, Message]) -> Field:
-    kind, type_name = found.get(5, 0), _text(found, 6)
+def _read_field(parts: dict[int, Any], syntax: str, oneofs: list[str], entries: dict[str, Message]) -> Field:
+    kind, type_name = parts.get(5, 0), _text(parts, 6)
     if kind == GROUP:
         raise invalid("groups are not supported")
-    label = _NAMES_OF_LABELS.get(found.get(4, 1), "")
-    if syntax == "proto3" and label == "optional" and not found.get(17):
-        label = ""  # every field of a descriptor has one
-    made = Field(_text(found, 1), found.get(3, 0), _NAMES_OF_SCALARS.get(kind, type_name), label)
+    label = _NAMES_OF_LABELS.get(parts.get(4, 1), "")
+    if syntax == "proto3" and label == "optional" and not parts.get(17):
+        label = ""  # in a descriptor every field has a label
+    made = Field(_text(parts, 1), parts.get(3, 0), _NAMES_OF_SCALARS.get(kind, type_name), label)
     entry = entries.get(type_name.rpartition(".")[2]) if label == "repeated" and kind == MESSAGE else None
     if entry is not None:
         made.key, made.type, made.label = entry.fields[0].type, entry.fields[1].type, ""
-    if 8 in found:
-        made.options = _options(found[8], FIELD_OPTIONS)
-    if 7 in found:
-        default = _text(found, 7)
+    if 8 in parts:
+        made.options = _options(parts[8], FIELD_OPTIONS)
+    if 7 in parts:
+        default = _text(parts, 7)
         made.options.insert(0, ("default", f'"{default}"' if made.type in ("string", "bytes") else default))
-    if 9 in found and not found.get(17):
-        made.oneof, made.label = oneofs[found[9]], ""
+    if 9 in parts and not parts.get(17):
+        made.oneof, made.label = oneofs[parts[9]], ""
     return made
 
 
 def _read_extension(data: bytes, syntax: str) -> tuple[str, Field]:
-    found = _one(data)
-    return _text(found, 2), _read_field(found, syntax, [], {})
+    parts = _one(data)
+    return _text(parts, 2), _read_field(parts, syntax, [], {})
 
 
 def _read_enum(data: bytes) -> Enum:
@@ -396,15 +396,15 @@ def _read_enum(data: bytes) -> Enum:
     for part in _parts(data):
         match part.number:
             case 2:
-                found = _one(part.value)
-                number = found.get(2, 0)
-                options = _options(found.get(3, b""), VALUE_OPTIONS)
-                made.values.append((_text(found, 1), number - 2**64 if number >= 2**63 else number, options))
+                inner = _one(part.value)
+                number = inner.get(2, 0)
+                options = _options(inner.get(3, b""), VALUE_OPTIONS)
+                made.values.append((_text(inner, 1), number - 2**64 if number >= 2**63 else number, options))
             case 3:
                 made.options = _options(part.value, ENUM_OPTIONS)
             case 4:
-                found = _one(part.value)
-                made.reserved.append((found.get(1, 0), found.get(2, 0)))
+                inner = _one(part.value)
+                made.reserved.append((inner.get(1, 0), inner.get(2, 0)))
             case 5:
                 made.reserved_names.append(part.text)
     return made
@@ -414,7 +414,7 @@ def _read_service(data: bytes) -> Service:
     made = Service(_text(_one(data), 1))
     for part in _parts(data):
         if part.number == 2:
-            found = _one(part.value)
-            streams = bool(found.get(5)), bool(found.get(6))
-            made.methods.append(Method(_text(found, 1), _text(found, 2), _text(found, 3), *streams))
+            inner = _one(part.value)
+            streams = bool(inner.get(5)), bool(inner.get(6))
+            made.methods.append(Method(_text(inner, 1), _text(inner, 2), _text(inner, 3), *streams))
     return made

@@ -1,6 +1,6 @@
-"""Protobuf values as Google's library has them: parsed by a message of a schema.
+"""Parses Protobuf values with Google's library, by a message of a schema.
 
-Knows: where messages stand in a file, how Google's library is told of a schema. Refuses to know: columns, registries.
+Does not handle: columns, registries.
 """
 
 import base64
@@ -17,10 +17,10 @@ from braidlog.registry.schemas import SERIALIZED, ProtobufSchema, Schema
 
 
 class MessageType:
-    """A message of a schema: what it is called, and how its bytes are parsed."""
+    """A message of a schema: its name, and its parser."""
 
     def __init__(self, schema: ProtobufSchema, references: Mapping[str, Schema], name: str = "") -> None:
-        """`name`: with its package or below it; the first message of the file unless given."""
+        """`name`: with or without its package; default: the first message of the file."""
         self.indexes, self.name = _place(schema.file, name)
         self.pool = pool = descriptor_pool.DescriptorPool()
         for path, each in references.items():
@@ -34,16 +34,16 @@ class MessageType:
 
     def parsed(self, payloads: list[bytes | None], errors: list[str | None]) -> list[Any]:
         parse = self.make.FromString
-        found: list[Any] = []
+        messages: list[Any] = []
         for at, payload in enumerate(payloads):
             value = None
             if payload is not None:
                 try:
                     value = parse(payload)
                 except DecodeError as error:
-                    errors[at] = f"no message {self.name}: {error}"[:WHY_CHARS_MAX]
-            found.append(value)
-        return found
+                    errors[at] = f"not a message {self.name}: {error}"[:WHY_CHARS_MAX]
+            messages.append(value)
+        return messages
 
 
 def _place(file: File, name: str) -> tuple[tuple[int, ...], str]:
@@ -72,13 +72,13 @@ def _add(pool: descriptor_pool.DescriptorPool, path: str, schema: ProtobufSchema
 
 
 def _add_googles(pool: descriptor_pool.DescriptorPool, path: str) -> None:
-    """A file that comes with every compiler."""
+    """Add a file that is part of every compiler."""
     module = path.removesuffix(".proto").replace("/", ".") + "_pb2"
     try:
-        found = __import__(module, fromlist=["DESCRIPTOR"]).DESCRIPTOR
+        descriptor = __import__(module, fromlist=["DESCRIPTOR"]).DESCRIPTOR
     except ImportError:
         raise ColumnTypeError(f"import {path!r}: Google's library has no such file") from None
-    made = descriptor_pb2.FileDescriptorProto.FromString(found.serialized_pb)
+    made = descriptor_pb2.FileDescriptorProto.FromString(descriptor.serialized_pb)
     for each in made.dependency:
         _add_googles(pool, each)
     pool.Add(made)

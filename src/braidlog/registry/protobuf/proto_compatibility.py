@@ -1,6 +1,6 @@
-"""Whether what one Protobuf schema writes is read by another: Confluent's published rules of evolution.
+"""Checks whether data of one Protobuf schema can be read with another, by Confluent's published rules of evolution.
 
-Knows: those rules. The answer is a list of what does not fit, empty if everything does.
+The result is a list of incompatibilities, empty if there are none.
 """
 
 from typing import Final
@@ -15,45 +15,45 @@ _SCALAR_GROUPS: Final = (
     frozenset({"fixed64", "sfixed64"}),
     frozenset({"string", "bytes"}),
 )
-"""Scalars that are read as each other."""
+"""Scalars that can be read as each other."""
 
 
 def misfits(reader: File, writer: File) -> list[str]:
-    """A package may change its name; a message may not go."""
+    """Return the incompatibilities. A package may be renamed; a message must not be removed."""
     ours, theirs = dict(messages_of(reader)), dict(messages_of(writer))
-    found = [f"MESSAGE_REMOVED at {name}" for name in theirs if name not in ours]
+    faults = [f"MESSAGE_REMOVED at {name}" for name in theirs if name not in ours]
     packages = reader.package, writer.package
     for name in theirs.keys() & ours.keys():
-        found += _message(ours[name], theirs[name], name, packages)
-    return sorted(found)
+        faults += _message(ours[name], theirs[name], name, packages)
+    return sorted(faults)
 
 
 def _message(reader: Message, writer: Message, place: str, packages: tuple[str, str]) -> list[str]:
-    ours = {each.number: each for each in reader.fields}
-    theirs = {each.number: each for each in writer.fields}
+    ours = {field.number: field for field in reader.fields}
+    theirs = {field.number: field for field in writer.fields}
     gone, new = theirs.keys() - ours.keys(), ours.keys() - theirs.keys()
-    found = [f"REQUIRED_FIELD_REMOVED at {place}/{each}" for each in gone if theirs[each].label == "required"]
-    found += [f"REQUIRED_FIELD_ADDED at {place}/{each}" for each in new if ours[each].label == "required"]
+    faults = [f"REQUIRED_FIELD_REMOVED at {place}/{each}" for each in gone if theirs[each].label == "required"]
+    faults += [f"REQUIRED_FIELD_ADDED at {place}/{each}" for each in new if ours[each].label == "required"]
     for number in ours.keys() & theirs.keys():
-        found += [f"{each} at {place}/{number}" for each in _field(ours[number], theirs[number], packages)]
-    return found + _oneofs(reader, writer, place)
+        faults += [f"{each} at {place}/{number}" for each in _field(ours[number], theirs[number], packages)]
+    return faults + _oneofs(reader, writer, place)
 
 
 def _field(reader: Field, writer: Field, packages: tuple[str, str]) -> list[str]:
     ours, theirs = _kind(reader), _kind(writer)
-    found = []
+    faults = []
     if ours != theirs:
-        found.append("FIELD_KIND_CHANGED")
+        faults.append("FIELD_KIND_CHANGED")
     elif ours == "scalar" and not _same_scalar(_scalar(reader), _scalar(writer)):
-        found.append("FIELD_SCALAR_KIND_CHANGED")
+        faults.append("FIELD_SCALAR_KIND_CHANGED")
     elif ours in ("message", "map") and _named(reader, packages[0]) != _named(writer, packages[1]):
-        found.append("FIELD_NAMED_TYPE_CHANGED")
+        faults.append("FIELD_NAMED_TYPE_CHANGED")
     is_repeated = (reader.label == "repeated") != (writer.label == "repeated")
     if is_repeated and ours == theirs == "scalar" and _scalar(writer) not in ("string", "bytes"):
-        found.append("FIELD_NUMERIC_LABEL_CHANGED")
+        faults.append("FIELD_NUMERIC_LABEL_CHANGED")
     if (reader.label == "required") != (writer.label == "required"):
-        found.append("REQUIRED_FIELD_ADDED" if reader.label == "required" else "REQUIRED_FIELD_REMOVED")
-    return found
+        faults.append("REQUIRED_FIELD_ADDED" if reader.label == "required" else "REQUIRED_FIELD_REMOVED")
+    return faults
 
 
 def _kind(field: Field) -> str:
@@ -61,7 +61,7 @@ def _kind(field: Field) -> str:
 
 
 def _scalar(field: Field) -> str:
-    """An enum is read as a number is."""
+    """Return the scalar type; an enum is read like a number."""
     return "int32" if field.is_enum else field.type
 
 
@@ -75,23 +75,23 @@ def _named(field: Field, package: str) -> tuple[str, str]:
 
 def _oneofs(reader: Message, writer: Message, place: str) -> list[str]:
     ours, theirs = _members(reader), _members(writer)
-    before = {each.number: each.oneof for each in writer.fields}
-    found = []
+    before = {field.number: field.oneof for field in writer.fields}
+    faults = []
     for name, numbers in ours.items():
         moved = [number for number in numbers if number in before and before[number] != name]
         if moved and name in theirs:
-            found += [f"FIELD_MOVED_TO_EXISTING_ONEOF at {place}/{number}" for number in moved]
+            faults += [f"FIELD_MOVED_TO_EXISTING_ONEOF at {place}/{number}" for number in moved]
         elif len([number for number in moved if not before[number]]) > 1:
-            found.append(f"MULTIPLE_FIELDS_MOVED_TO_ONEOF at {place}/{name}")
+            faults.append(f"MULTIPLE_FIELDS_MOVED_TO_ONEOF at {place}/{name}")
     for name, numbers in theirs.items():
         if name in ours:
-            found += [f"ONEOF_FIELD_REMOVED at {place}/{number}" for number in sorted(numbers - ours[name])]
-    return found
+            faults += [f"ONEOF_FIELD_REMOVED at {place}/{number}" for number in sorted(numbers - ours[name])]
+    return faults
 
 
 def _members(message: Message) -> dict[str, set[int]]:
-    found: dict[str, set[int]] = {}
-    for each in message.fields:
-        if each.oneof:
-            found.setdefault(each.oneof, set()).add(each.number)
-    return found
+    members: dict[str, set[int]] = {}
+    for field in message.fields:
+        if field.oneof:
+            members.setdefault(field.oneof, set()).add(field.number)
+    return members

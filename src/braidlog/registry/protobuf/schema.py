@@ -1,7 +1,7 @@
-"""Protobuf schemas as a tree: what a .proto file and a serialized descriptor have in common.
+"""Protobuf schemas as a tree, the common form of a .proto file and a serialized descriptor.
 
-Knows: messages, fields, enums, services, and which type a name stands for. Refuses to know: text (`text.py`), bytes
-(`descriptor.py`), what is compatible (`proto_compatibility.py`).
+Resolves type names. Does not handle: text (`text.py`), bytes (`descriptor.py`), compatibility
+(`proto_compatibility.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,17 +28,17 @@ SCALARS: Final = {
     "sint32": 17,
     "sint64": 18,
 }
-"""Of descriptor.proto's FieldDescriptorProto.Type."""
+"""The numbers of descriptor.proto's FieldDescriptorProto.Type."""
 SCOPES_MAX: Final = 100
-"""A package and the messages around a field: a type's name is looked up in each of them."""
+"""Maximum depth of a package and the messages around a field: a type's name is looked up in each of them."""
 GROUP, MESSAGE, ENUM = 10, 11, 14
 KNOWN_PREFIXES: Final = ("google.protobuf.", "google.type.", "confluent.")
 KNOWN_ENUMS: Final = frozenset({"google.protobuf.NullValue", "google.type.DayOfWeek", "google.type.Month"})
 KNOWN_FILES: Final = ("google/protobuf/", "google/type/", "confluent/")
-"""Files that come with every compiler, or with Confluent's: nobody registers them."""
+"""Files that are part of every compiler, or of Confluent's library, and are never registered."""
 
 Option = tuple[str, str]
-"""Name and value, as in a file: the value of a string has its quotes."""
+"""Name and value, as in a file: a string value includes its quotes."""
 
 
 class Field(msgspec.Struct):
@@ -47,11 +47,11 @@ class Field(msgspec.Struct):
     type: str
     label: str = ""
     key: str = ""
-    """Of a map: the type of its keys; `type` is that of its values then."""
+    """For a map: the type of its keys; `type` is then that of its values."""
     oneof: str = ""
     options: list[Option] = []
     resolved: str = ""
-    """The full name of a message or an enum; "" of a scalar."""
+    """The full name of a message or an enum; "" for a scalar."""
     is_enum: bool = False
 
 
@@ -71,7 +71,7 @@ class Message(msgspec.Struct):
     oneofs: list[str] = []
     options: list[Option] = []
     reserved: list[tuple[int, int]] = []
-    """From, to: both are meant."""
+    """Inclusive ranges."""
     reserved_names: list[str] = []
     extension_ranges: list[tuple[int, int]] = []
     extends: list[tuple[str, Field]] = []
@@ -96,7 +96,7 @@ class File(msgspec.Struct):
     syntax: str = "proto2"
     package: str = ""
     imports: list[tuple[str, str]] = []
-    """"", "public" or "weak", and the path."""
+    """The kind ("", "public" or "weak"), and the path."""
     messages: list[Message] = []
     enums: list[Enum] = []
     services: list[Service] = []
@@ -113,7 +113,7 @@ def joined(scope: str, name: str) -> str:
 
 
 def messages_of(file: File) -> Iterator[tuple[str, Message]]:
-    """All of them with their names below the package, the outer ones first."""
+    """Yield all messages with their names below the package, outer ones first."""
 
     def walk(scope: str, listed: Sequence[Message]) -> Iterator[tuple[str, Message]]:
         for each in listed:
@@ -125,22 +125,22 @@ def messages_of(file: File) -> Iterator[tuple[str, Message]]:
 
 
 def symbols_of(file: File) -> Symbols:
-    found: Symbols = {joined(file.package, each.name): True for each in file.enums}
+    symbols: Symbols = {joined(file.package, enum.name): True for enum in file.enums}
     for name, message in messages_of(file):
-        found[joined(file.package, name)] = False
-        found |= {joined(file.package, joined(name, each.name)): True for each in message.enums}
-    return found
+        symbols[joined(file.package, name)] = False
+        symbols |= {joined(file.package, joined(name, enum.name)): True for enum in message.enums}
+    return symbols
 
 
 def resolve(file: File, imported: Mapping[str, bool]) -> File:
-    """Give each field the full name of its type. Raises INVALID_SCHEMA if nobody defines one, or a number is there twice."""
+    """Set the full name of each field's type. Raises INVALID_SCHEMA for an undefined type, or a duplicate number."""
     symbols = {**imported, **symbols_of(file)}
     for name, message in messages_of(file):
         numbers: set[int] = set()
         names: set[str] = set()
         for field in message.fields:
             if field.number in numbers or field.name in names:
-                raise invalid(f"field {field.name} = {field.number} of {name} is there twice")
+                raise invalid(f"field {field.name} = {field.number} of {name} occurs twice")
             numbers.add(field.number)
             names.add(field.name)
             _resolve_field(field, joined(file.package, name), symbols)
@@ -157,24 +157,26 @@ def _resolve_field(field: Field, scope: str, symbols: Mapping[str, bool]) -> Non
 
 
 def find(name: str, scope: str, symbols: Mapping[str, bool]) -> tuple[str, bool]:
-    """The full name that a name stands for in a scope, innermost first; and whether it is an enum's."""
+    """Resolve a name in a scope, innermost first; return the full name, and whether it is an enum."""
     candidates = [name[1:]] if name.startswith(".") else []
     if not candidates:
         parts = scope.split(".") if scope else []
         if len(parts) > SCOPES_MAX:
             raise invalid(f"a scope of {len(parts)} names; use a package of fewer names")
         candidates = [".".join([*parts[:size], name]) for size in range(len(parts), -1, -1)]
-    for each in candidates:
-        if each in symbols:
-            return each, symbols[each]
-    for each in candidates:
-        if each.startswith(KNOWN_PREFIXES):
-            return each, each in KNOWN_ENUMS
-    raise invalid(f"no type is called {name!r} in {scope or 'this file'}; import its file, and refer to its schema")
+    for candidate in candidates:
+        if candidate in symbols:
+            return candidate, symbols[candidate]
+    for candidate in candidates:
+        if candidate.startswith(KNOWN_PREFIXES):
+            return candidate, candidate in KNOWN_ENUMS
+    raise invalid(
+        f"unknown type {name!r} in {scope or 'this file'}; import its file, and add a reference to its schema"
+    )
 
 
 def name_at(file: File, indexes: Sequence[int]) -> str:
-    """The full name of the message at a place of a file; "" if there is none."""
+    """Return the full name of the message at these indexes of a file; "" if there is none."""
     scope, listed = file.package, file.messages
     for index in indexes:
         if not 0 <= index < len(listed):

@@ -1,7 +1,7 @@
-"""A .proto file, read into a tree and written from one.
+"""Converts a .proto file to a tree and back.
 
-Knows: the grammar of proto2 and proto3. Refuses to know: what names stand for (`schema.py`). Comments are not kept.
-Bounds: messages are nested at most `DEPTH_MAX` deep. Groups and editions are refused by name.
+Supports the grammar of proto2 and proto3. Comments are dropped. Messages may be nested `DEPTH_MAX` deep. Groups and
+editions are refused with an error. Does not handle: resolving names (`schema.py`).
 """
 
 import re
@@ -15,7 +15,7 @@ DEPTH_MAX: Final = 50
 NUMBER_MAX: Final = 2**29 - 1
 DIGITS_MAX: Final = 100
 _TOKEN: Final = re.compile(
-    r"""\s+|//[^\n]*|/\*.*?\*/"""  # not said
+    r"""\s+|//[^\n]*|/\*.*?\*/"""  # skipped
     r"""|(?P<word>\.?[A-Za-z_][\w.]*|[-+]?(?:0[xX][0-9a-fA-F]+|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|inf|nan))"""
     r"""|(?P<text>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
     r"""|(?P<sign>[{}()\[\]<>=;,:/\-])""",
@@ -70,37 +70,37 @@ class _Reader:
         return True
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
-            raise invalid(f"expected {token!r}, found {found[:40]!r}")
+        actual = self._next()
+        if actual != token:
+            raise invalid(f"expected {token!r}, found {actual[:40]!r}")
 
     def _name(self) -> str:
-        found = self._next()
-        if not _NAME.fullmatch(found):
-            raise invalid(f"expected a name, found {found[:40]!r}")
-        return found
+        token = self._next()
+        if not _NAME.fullmatch(token):
+            raise invalid(f"expected a name, found {token[:40]!r}")
+        return token
 
     def _type(self) -> str:
-        found = self._next()
-        if not all(_NAME.fullmatch(each) for each in found.removeprefix(".").split(".")):
-            raise invalid(f"expected a type, found {found[:40]!r}")
-        return found
+        token = self._next()
+        if not all(_NAME.fullmatch(each) for each in token.removeprefix(".").split(".")):
+            raise invalid(f"expected a type, found {token[:40]!r}")
+        return token
 
     def _string(self) -> str:
-        found = self._next()
-        if found[:1] not in "\"'":
-            raise invalid(f"expected a text in quotes, found {found[:40]!r}")
-        return found[1:-1]
+        token = self._next()
+        if token[:1] not in "\"'":
+            raise invalid(f"expected a quoted string, found {token[:40]!r}")
+        return token[1:-1]
 
     def _number(self) -> int:
         sign = -1 if self._maybe("-") else 1
-        found = self._next()
-        if len(found) > DIGITS_MAX:
-            raise invalid(f"a number of {len(found)} digits: {found[:40]!r}…")
+        token = self._next()
+        if len(token) > DIGITS_MAX:
+            raise invalid(f"a number of {len(token)} digits: {token[:40]!r}…")
         try:
-            return sign * int(found, 8 if re.fullmatch(r"0[0-7]+", found) else 0)
+            return sign * int(token, 8 if re.fullmatch(r"0[0-7]+", token) else 0)
         except ValueError:
-            raise invalid(f"expected a number, found {found[:40]!r}") from None
+            raise invalid(f"expected a number, found {token[:40]!r}") from None
 
     # -- files ---------------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class _Reader:
         file.syntax = self._string()
         self._expect(";")
         if file.syntax not in ("proto2", "proto3"):
-            raise invalid(f"syntax {file.syntax[:20]!r}: there are proto2 and proto3")
+            raise invalid(f"unknown syntax {file.syntax[:20]!r}: use proto2 or proto3")
 
     def _package(self, file: File) -> None:
         file.package = self._type().removeprefix(".")
@@ -147,9 +147,9 @@ class _Reader:
     # -- options -------------------------------------------------------------------------------------------------
 
     def _option(self) -> Option:
-        found = self._assignment(";")
+        option = self._assignment(";")
         self._expect(";")
-        return found
+        return option
 
     def _assignment(self, *ends: str) -> Option:
         name = []
@@ -165,13 +165,13 @@ class _Reader:
         return "".join(name), " ".join(value)
 
     def _brackets(self) -> list[Option]:
-        found: list[Option] = []
+        options: list[Option] = []
         if self._maybe("["):
-            found.append(self._assignment(",", "]"))
+            options.append(self._assignment(",", "]"))
             while self._maybe(","):
-                found.append(self._assignment(",", "]"))
+                options.append(self._assignment(",", "]"))
             self._expect("]")
-        return found
+        return options
 
     # -- messages ------------------------------------------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class _Reader:
             made.fields.append(self._field())
 
     def _declares(self) -> bool:
-        """Whether the word at hand begins a block, and is not the type of a field."""
+        """Return whether the current word begins a block, and is not the type of a field."""
         return self._tokens[self._at + 2 : self._at + 3] == ["{"]
 
     def _field(self, oneof: str = "") -> Field:
@@ -232,12 +232,12 @@ class _Reader:
             kind = self._type()
             self._expect(">")
             if key not in SCALARS or key in ("double", "float", "bytes") or label:
-                raise invalid(f"a map from {key}")
+                raise invalid(f"invalid map key type {key}")
         name = self._name()
         self._expect("=")
         number = self._number()
         if not 0 < number <= NUMBER_MAX or 19_000 <= number < 20_000:
-            raise invalid(f"field {name} has the number {number}")
+            raise invalid(f"field {name} has the invalid number {number}")
         made = Field(name, number, kind, label, key, oneof, self._brackets())
         self._expect(";")
         return made
@@ -253,14 +253,14 @@ class _Reader:
                 made.fields.append(self._field(name))
 
     def _ranges(self) -> list[tuple[int, int]]:
-        found = []
+        ranges = []
         while True:
             first = last = self._number()
             if self._maybe("to"):
                 last = NUMBER_MAX if self._maybe("max") else self._number()
-            found.append((first, last))
+            ranges.append((first, last))
             if not self._maybe(","):
-                return found
+                return ranges
 
     def _reserved(self, made: Message | Enum) -> None:
         if self._peek()[:1] in ("'", '"'):
@@ -272,11 +272,11 @@ class _Reader:
         self._expect(";")
 
     def _extend(self) -> list[tuple[str, Field]]:
-        extended, found = self._type(), []
+        extended, fields = self._type(), []
         self._expect("{")
         while not self._maybe("}"):
-            found.append((extended, self._field()))
-        return found
+            fields.append((extended, self._field()))
+        return fields
 
     # -- enums and services --------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class _Reader:
 
 
 def is_text(text: str) -> bool:
-    """Whether it reads as a file; else it may be a descriptor in base64."""
+    """Return whether the text parses as a file; otherwise it may be a descriptor in base64."""
     try:
         read(text)
     except RegistryError:
@@ -381,12 +381,12 @@ def _message_lines(message: Message) -> list[str]:
     lines = [f"option {name} = {value};" for name, value in message.options]
     lines += _reserved_lines(message)
     lines += [f"extensions {_range(each)};" for each in message.extension_ranges]
-    told: set[str] = set()
+    written: set[str] = set()
     for field in message.fields:
         if not field.oneof:
             lines.append(_field_line(field))
-        elif field.oneof not in told:
-            told.add(field.oneof)
+        elif field.oneof not in written:
+            written.add(field.oneof)
             mine = [_field_line(each) for each in message.fields if each.oneof == field.oneof]
             lines += [f"oneof {field.oneof} {{", *_inside(mine), "}"]
     for inner in message.messages:

@@ -1,8 +1,7 @@
-"""Records of the change feed as columns.
+"""Converts records of the change feed to columns.
 
-Knows: the feed's headers and the written forms of values (docs/formats/kv.md). Refuses to know: where records come from, Spark's
-readers.
-Invariant: a row for each record, in order; a record that is none of the feed's is an error that names its offset.
+Parses the feed's headers and the encoded values (docs/formats/kv.md). Does not handle: reading records, Spark's
+readers. Each record gives one row, in order; a record that the store did not write is an error that names its offset.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,21 +16,23 @@ from braidlog.kv.feed.feed_records import EXPIRES, OPERATION, SEQUENCE, STAMP, T
 from braidlog.model.errors import ProtocolError
 
 STATE_ROWS = 16 * 1024
-"""Rows of one batch of a snapshot."""
+"""Rows per batch of a snapshot."""
 _GONE_TYPES = ("list", "hash")
 
 
 class FeedError(ValueError):
-    """The topic holds something that the store did not write."""
+    """The topic contains a record that the store did not write."""
 
 
 def change_columns(records: pa.RecordBatch) -> dict[str, pa.Array]:
-    """Every column of the format, of a batch with key, value, timestamp, offset and headers."""
+    """Return all columns of the format, from a batch with key, value, timestamp, offset and headers."""
     headers = _Headers(records.column("headers"), records.num_rows)
     operations = headers.column(OPERATION)
     if operations.null_count:
         at = operations.is_null().to_pylist().index(True)
-        raise FeedError(f"offset {records.column('offset')[at].as_py()}: no record of a store, it has no {OPERATION}")
+        raise FeedError(
+            f"offset {records.column('offset')[at].as_py()}: not a store's record, it has no header {OPERATION}"
+        )
     types = headers.text(TYPE)
     values = records.column("value")
     is_plain = pc.fill_null(pc.invert(pc.is_in(types, pa.array(_GONE_TYPES))), pa.scalar(value=True))
@@ -52,7 +53,7 @@ def change_columns(records: pa.RecordBatch) -> dict[str, pa.Array]:
 
 
 class _Headers:
-    """The headers of many records, by name: found in one pass over all of them, not record by record."""
+    """The headers of many records, by name: extracted in one pass, not record by record."""
 
     def __init__(self, column: pa.ListArray, rows: int) -> None:
         self._rows = rows
@@ -62,7 +63,7 @@ class _Headers:
         self._values = flat.field(1) if len(flat) else pa.array([], pa.binary())
 
     def column(self, name: str) -> pa.Array:
-        """The header's bytes in each record; null where there is none."""
+        """Return the header's bytes per record; null if a record lacks the header."""
         mask = pc.equal(self._names, name)
         places = np.full(self._rows, -1, np.int64)
         places[self._parents.filter(mask).to_numpy(zero_copy_only=False)] = np.arange(pc.sum(mask).as_py() or 0)
@@ -73,7 +74,7 @@ class _Headers:
 
 
 def _numbers(types: pa.Array, values: pa.Array) -> pa.Array:
-    """A counter is written in digits; what is no counter is null."""
+    """Parse counters, which are encoded as digits; other values become null."""
     is_counter = pc.fill_null(pc.equal(types, "counter"), pa.scalar(value=False))
     return pc.if_else(is_counter, values, pa.scalar(None, pa.binary())).cast(pa.string()).cast(pa.int64())
 
@@ -89,14 +90,15 @@ _HASH = pa.map_(pa.binary(), pa.binary())
 def _collections(
     types: pa.Array, values: pa.Array, kind: str, arrow: pa.DataType, unfold: Callable[[bytes], Any]
 ) -> pa.Array:
-    """Collections are few beside strings, and have a form that Arrow does not read: one at a time."""
+    """Decode lists and hashes one at a time: they are rare, and Arrow cannot decode them."""
     is_kind = pc.fill_null(pc.equal(types, kind), pa.scalar(value=False))
     if not pc.any(is_kind).as_py():
         return pa.nulls(len(types), arrow)
-    found = [
-        unfold(value) if wanted else None for wanted, value in zip(is_kind.to_pylist(), values.to_pylist(), strict=True)
+    collections = [
+        unfold(value) if matches else None
+        for matches, value in zip(is_kind.to_pylist(), values.to_pylist(), strict=True)
     ]
-    return pa.array(found, arrow)
+    return pa.array(collections, arrow)
 
 
 def _items(data: bytes) -> list[bytes]:
@@ -109,17 +111,18 @@ def _pairs(data: bytes) -> list[tuple[bytes, bytes]]:
 
 def _read(kind: str, data: bytes, expected: type[Any]) -> Any:  # noqa: ANN401 - one of the two
     try:
-        found = read_value(kind, data)
+        value = read_value(kind, data)
     except ProtocolError as error:
-        raise FeedError(f"a {kind} that is none: {error}") from error
-    assert isinstance(found, expected)
-    return found
+        raise FeedError(f"invalid {kind}: {error}") from error
+    assert isinstance(value, expected)
+    return value
 
 
 def live_rows(batches: Iterable[pa.RecordBatch], now_ms: int) -> Iterator[pa.RecordBatch]:
-    """Of records in their order, the last of each key that is there at `now_ms`. `part` tells no state, and is passed over.
+    """Return the last record of each key that exists at `now_ms`. Records of kind `part` carry no state, and are
+    skipped.
 
-    It keeps the last record of each key, as the store itself does: a snapshot has one task.
+    Keeps the last record of each key in memory, as the store does: a snapshot has one task.
     """
     last: dict[bytes, tuple[int, int]] = {}
     kept: list[pa.RecordBatch] = []
@@ -133,7 +136,8 @@ def live_rows(batches: Iterable[pa.RecordBatch], now_ms: int) -> Iterator[pa.Rec
         kept.append(batch)
         rows += batch.num_rows
         if rows > 2 * max(len(last), STATE_ROWS):
-            # Most of what is kept was overtaken: keep the last records alone, so that memory follows the keys, not the changes.
+            # Most kept records are outdated: keep only the last per key, so that memory is proportional to keys, not
+            # to changes.
             live = len(last)
             kept = [_taken(kept, last)]
             last = {key: (0, at) for at, key in enumerate(kept[0].column("key").to_pylist())}
@@ -146,15 +150,15 @@ def live_rows(batches: Iterable[pa.RecordBatch], now_ms: int) -> Iterator[pa.Rec
             pc.is_valid(whole_batch.column("value")),
             pc.fill_null(pc.greater(expires, now), pa.scalar(value=True)),
         )
-        found = whole_batch.filter(there)
-        for at in range(0, found.num_rows, STATE_ROWS):
-            yield found.slice(at, STATE_ROWS)
+        live = whole_batch.filter(there)
+        for at in range(0, live.num_rows, STATE_ROWS):
+            yield live.slice(at, STATE_ROWS)
 
 
 def _taken(kept: list[pa.RecordBatch], last: dict[bytes, tuple[int, int]]) -> pa.RecordBatch:
-    """These rows of these batches, in the order in which they came."""
+    """Return these rows of these batches, in their original order."""
     starts = np.cumsum([0, *(batch.num_rows for batch in kept)])
     places = np.sort(np.array([starts[batch] + at for batch, at in last.values()], np.int64))
     table = pa.Table.from_batches(kept).take(pa.array(places)).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else kept[0].slice(0, 0)
+    batches = table.to_batches()
+    return batches[0] if batches else kept[0].slice(0, 0)

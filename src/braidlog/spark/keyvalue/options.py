@@ -1,7 +1,6 @@
 """The options and columns of `format("braidlog-kv")`.
 
-Knows: names, defaults, what excludes what. Refuses to know: servers, how anything is read or written.
-Invariant: what comes out can be run as it is; whatever is wrong was said.
+Validated options can be used without further checks. Does not handle: servers, reading, writing.
 """
 
 from collections.abc import Mapping
@@ -55,15 +54,15 @@ _OF_THE_TOPIC = (
 
 
 def _store(value: str) -> str:
-    """A URL of the key-value door: plain `host:port` means Mayfly's."""
+    """Parse a URL of the key-value listener: plain `host:port` means Mayfly's."""
     value = value.strip()
     url = value if "://" in value else f"mayfly://{value}"
     if parse_url(url).scheme != "mayfly":
-        raise ValueError("the key-value door speaks mayfly")
+        raise ValueError("the key-value listener needs a mayfly:// URL")
     return url
 
 
-_STORE_FORM = f"host:port of the key-value door, or a URL such as mayfly://:token@host:{MAYFLY.port}"
+_STORE_FORM = f"host:port of the key-value listener, or a URL such as mayfly://:token@host:{MAYFLY.port}"
 _store_kind = o.Kind(_STORE_FORM, _store, secret=True)
 
 
@@ -73,34 +72,34 @@ class Feed(
     direction="read",
     more=tuple(row for row in Query.declared.options if row.name in _OF_THE_TOPIC),
 ):
-    """What is read: the topic's query, and what is made of it."""
+    """What to read: the topic query, and the mode."""
 
     servers: str | None = o.option(
         _store_kind,
         None,
-        "The node's key-value door: a snapshot waits until the feed has everything that the store had acknowledged. Without "
-        "it (`feed` alone) a snapshot may lack the last moment (`kv.feed_linger_ms`).",
+        "The node's key-value listener: a snapshot waits until the feed has everything that the store has acknowledged. Without "
+        "it (`feed` alone) a snapshot may lack the latest changes (`kv.feed_linger_ms`).",
     )
     feed: str | None = o.option(
         o.servers,
         None,
-        f"The node's Kafka door: the store tells its changes to the topic `{FEED_TOPIC}`, and that is what is read. "
-        f"Unless set, port {KAFKA.port} of the same host.",
+        f"The node's Kafka listener: the store publishes its changes in the topic `{FEED_TOPIC}`, which is read. "
+        f"Default: port {KAFKA.port} of the same host.",
         "kafka.bootstrap.servers",
     )
     mode: str | None = o.option(
         o.one_of("snapshot", "changes"),
         None,
-        "`snapshot`: every key that is there, once; batches only, and what a batch reads unless set. `changes`: every "
-        "change in its order, which is what a stream reads.",
+        "`snapshot`: every existing key, once; batch queries only, and their default. `changes`: every "
+        "change in order; the default for streams.",
     )
 
     def __init__(self, options: Mapping[str, str], *, streaming: bool | None) -> None:
-        """`streaming` None: it is not known yet, and only the columns are asked for."""
+        """`streaming` None: not known yet, because only the columns are requested."""
         super().__init__(options)
         self.mode = self.mode or ("changes" if streaming else "snapshot")
         if streaming and self.mode == "snapshot":
-            raise OptionError("mode", "snapshot", "a stream reads changes: it takes changes")
+            raise OptionError("mode", "snapshot", "a stream reads changes: set mode = changes")
         if self.mode == "snapshot" and streaming is not None:
             self._refuse_bounds()
         own = ("servers", "feed", "kafka.bootstrap.servers", "mode")
@@ -115,15 +114,13 @@ class Feed(
             raise OptionError("servers", None, f"it must be set, or feed: {_STORE_FORM}")
         target = parse_url(self.servers)
         if target.token is not None or target.tls:
-            raise OptionError(
-                "feed", None, "where the store wants a token or TLS, the Kafka door is told by a URL of its own"
-            )
+            raise OptionError("feed", None, "a store with a token or TLS needs a separate URL for the Kafka listener")
         return "kafka://" + ",".join(show_address((host, KAFKA.port)) for host, _ in target.nodes)
 
     def _refuse_bounds(self) -> None:
         for name in ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp", "groupId"):
             if name in self.chosen.given:
-                raise OptionError(name, None, "a snapshot is of everything and of now; mode = changes takes it")
+                raise OptionError(name, None, "a snapshot is of all keys and of now; it needs mode = changes")
 
 
 _KINDS = {
@@ -135,24 +132,24 @@ _KINDS = {
 
 
 class Target(Options, format=FORMAT, direction="write"):
-    """Where rows are written, and how. It travels to executors as it is."""
+    """Where and how rows are written. It is sent to executors."""
 
-    servers: str = o.option(_store_kind, o.REQUIRED, "The node's key-value door.")
+    servers: str = o.option(_store_kind, o.REQUIRED, "The node's key-value listener.")
     duplicates: str = o.option(
         o.one_of("refuse", "last", "any"),
         "refuse",
-        "A key that is in a batch more than once: `refuse` fails the batch; `last` writes the row with the greatest "
-        "`orderBy` of each task; `any` does not look, and leaves to chance which row stays.",
+        "A key that occurs more than once in a batch: `refuse` fails the batch; `last` writes each task's row with the greatest "
+        "`orderBy`; `any` does not check, and an arbitrary row stays.",
     )
     order_by: str | None = o.option(o.text, None, "The column that orders the rows of a key, with duplicates = last.")
-    window: int = o.option(o.whole(1, 1000), "1000", "How many commands are sent before an answer is waited for.")
-    retry_timeout: int = o.option(o.duration_ms, "60s", "How long a node that does not answer is asked again.")
+    window: int = o.option(o.whole(1, 1000), "1000", "The number of commands sent before waiting for answers.")
+    retry_timeout: int = o.option(o.duration_ms, "60s", "How long to retry when a node does not answer.")
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        """`OptionError` or `ColumnError` if the options or the columns do not fit."""
+        """Raise `OptionError` or `ColumnError` if the options or the columns are invalid."""
         super().__init__(options)
         if (self.duplicates == "last") != ("orderBy" in self.chosen.given):
-            raise OptionError("orderBy", None, "it is set with duplicates = last, and only then")
+            raise OptionError("orderBy", None, "it must be set if, and only if, duplicates = last")
         _check_columns(schema, self.order_by)
 
     @property
@@ -164,7 +161,7 @@ def _check_columns(schema: StructType, order_by: str | None) -> None:
     for needed in ("key", "value", *([order_by] if order_by else [])):
         if needed not in schema.names:
             raise ColumnError(
-                f"{FORMAT} writes columns key and value, and op and ttl_ms if they are there; no {needed!r}"
+                f"{FORMAT} writes columns key and value, and optionally op and ttl_ms; {needed!r} is missing"
             )
-    unknown = f"{FORMAT} does not write column '{{name}}': it takes {{known}}; select these"
+    unknown = f"{FORMAT} cannot write column '{{name}}': it writes {{known}}; select these"
     check_columns(schema, {**({order_by: ()} if order_by else {}), **_KINDS}, unknown)

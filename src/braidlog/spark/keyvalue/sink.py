@@ -1,13 +1,12 @@
-"""Rows of a query as keys: set, or deleted.
+"""Writes rows of a query as keys: sets or deletes them.
 
-Knows: the key-value client, windows of commands, which rows are one key. Refuses to know: Mayfly's bytes.
-Invariants: when a task ends well, everything it was given is acknowledged. A batch that is done again sets the same keys to the
-same values, so that a replay changes nothing, if no key is in it twice; whether one is, is looked at, in each task and, over all
-tasks, on the driver.
+Does not handle: Mayfly's encoding. When a task succeeds, all its rows are acknowledged. A repeated batch sets the
+same keys to the same values, so that a replay changes nothing if no key occurs twice in the batch. Each task, and the
+driver over all tasks, checks for duplicates.
 
-What does not hold: tasks write while they run, and nothing takes back what a failed batch has written (its replay writes it
-again). A task that Spark has given up for lost and that still runs can set a key after a later batch has: the store knows no
-batches. Between two keys there is no order, and others see them one by one.
+Not guaranteed: tasks write while they run, and a failed batch is not rolled back (its replay writes the keys again).
+A task that Spark considers lost but that still runs can set a key after a later batch did: the store has no batches.
+Keys have no order among each other, and other clients see them change one by one.
 """
 
 import hashlib
@@ -35,7 +34,7 @@ _SHOWN_MAX = 60
 
 
 class KeyValueSinkError(Exception):
-    """A row that cannot be written, or a key that is there twice."""
+    """A row that cannot be written, or a duplicate key."""
 
 
 class Row(NamedTuple):
@@ -47,19 +46,19 @@ class Row(NamedTuple):
     def command(self) -> Command[Any]:
         if self.value is None:
             return c.delete(self.key)
-        # The store counts in seconds: a begun one is a whole one, so that no key goes early.
+        # The store counts in seconds: round up, so that no key expires early.
         return c.set_(self.key, self.value, ttl_seconds=-(-(self.ttl_ms or 0) // 1000))
 
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: eight bytes of each key, for the driver to see that no other task wrote the same."""
+    """What one task wrote: eight bytes per key, so that the driver can detect keys that another task wrote too."""
 
     marks: bytes
 
 
 def write_rows(batches: Iterable[pa.RecordBatch], target: Target) -> Written:
-    """Write all rows of a task; return when every one is acknowledged."""
+    """Write all rows of a task; return when all are acknowledged."""
     rows: Iterator[Row] = (row for batch in batches for row in rows_of(batch, target.order_by))
     seen: set[bytes] = set()
     if target.duplicates == "refuse":
@@ -79,7 +78,8 @@ def write_rows(batches: Iterable[pa.RecordBatch], target: Target) -> Written:
 
 
 def _send(store: KeyValue, rows: Sequence[Row], retry_seconds: float) -> None:
-    """One window: sent in one piece, and all answers waited for. What has none is sent again: setting twice is setting once."""
+    """Send one window in one piece and wait for all answers. Unanswered rows are sent again, because setting a key is
+    idempotent."""
     clock = SystemClock()
     deadline = clock.monotonic() + retry_seconds
     while rows:
@@ -91,7 +91,8 @@ def _send(store: KeyValue, rows: Sequence[Row], retry_seconds: float) -> None:
 
 
 def _unanswered(store: KeyValue, rows: Sequence[Row]) -> tuple[Sequence[Row], ClientError | None]:
-    """Send these; give those that nobody knows of, and why. `KeyValueSinkError` for one that the store refuses."""
+    """Send rows; return those without an answer, and the error. `KeyValueSinkError` for a row that the store
+    refuses."""
     try:
         answers = store.run([row.command() for row in rows])
     except ClientError as error:
@@ -115,7 +116,7 @@ _DELETES = {None: None, "set": False, "delete": True}
 
 
 def rows_of(batch: pa.RecordBatch, order_by: str | None = None) -> Iterator[Row]:
-    """The rows of a batch; `KeyValueSinkError` for one that says nothing that can be done."""
+    """Yield the rows of a batch; `KeyValueSinkError` for an invalid row."""
     none: list[Any] = [None] * batch.num_rows
     columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
     keys, values = (columns[name].cast(pa.binary()).to_pylist() for name in ("key", "value"))
@@ -124,17 +125,17 @@ def rows_of(batch: pa.RecordBatch, order_by: str | None = None) -> Iterator[Row]
         if key is None:
             raise KeyValueSinkError("a row without a key")
         if not 1 <= len(key) <= KV_KEY_BYTES_MAX:
-            raise KeyValueSinkError(f"key {_shown(key)} has {len(key)} bytes; a key has 1 to {KV_KEY_BYTES_MAX}")
+            raise KeyValueSinkError(f"key {_shown(key)} has {len(key)} bytes; a key must have 1 to {KV_KEY_BYTES_MAX}")
         if value is not None and len(value) > KV_VALUE_BYTES_MAX:
             raise KeyValueSinkError(
-                f"key {_shown(key)}: a value of {len(value)} bytes; {KV_VALUE_BYTES_MAX} are the most"
+                f"key {_shown(key)}: the value has {len(value)} bytes; the maximum is {KV_VALUE_BYTES_MAX}"
             )
         if op not in _DELETES:
-            raise KeyValueSinkError(f"key {_shown(key)}: op is {op!r}; it is set or delete, or null")
+            raise KeyValueSinkError(f"key {_shown(key)}: op is {op!r}; it must be set, delete or null")
         if op == "set" and value is None:
-            raise KeyValueSinkError(f"key {_shown(key)}: op is set, and there is no value")
+            raise KeyValueSinkError(f"key {_shown(key)}: op is set, but the value is null")
         if ttl_ms is not None and ttl_ms < 0:
-            raise KeyValueSinkError(f"key {_shown(key)}: ttl_ms is {ttl_ms}")
+            raise KeyValueSinkError(f"key {_shown(key)}: invalid ttl_ms {ttl_ms}")
         yield Row(key, None if _DELETES[op] else value, ttl_ms, order)
 
 
@@ -142,7 +143,7 @@ def _once_each(rows: Iterable[Row], seen: set[bytes]) -> Iterator[Row]:
     for row in rows:
         if row.key in seen:
             raise KeyValueSinkError(
-                f"key {_shown(row.key)} is in one batch twice, and which row would stay is chance: make keys unique, "
+                f"key {_shown(row.key)} occurs twice in one batch, and an arbitrary row would stay: make keys unique, "
                 "or set duplicates = last and orderBy"
             )
         seen.add(row.key)
@@ -167,18 +168,18 @@ def _shown(key: bytes) -> str:
 
 
 def check_disjoint(messages: Messages) -> None:
-    """Fail the batch if two tasks wrote one key: what it holds now is chance."""
+    """Fail the batch if two tasks wrote the same key: its value is arbitrary now."""
     marks = [np.frombuffer(message.marks, np.uint64) for message in messages if isinstance(message, Written)]
     every = np.concatenate(marks) if marks else np.array([], np.uint64)
     if len(np.unique(every)) < len(every):
         raise KeyValueSinkError(
-            f"{FORMAT}: a key was written by two tasks of one batch, and which row has stayed is chance: "
+            f"{FORMAT}: two tasks of one batch wrote the same key, and an arbitrary row has stayed: "
             "repartition('key') before, or set duplicates = any"
         )
 
 
 class KeyValueSink(msgspec.Struct, frozen=True):
-    """Keys are set and deleted while tasks run; the driver only looks whether two of them wrote one key."""
+    """A sink that sets and deletes keys while tasks run; the driver only checks for keys that two tasks wrote."""
 
     target: Target
 
@@ -189,4 +190,4 @@ class KeyValueSink(msgspec.Struct, frozen=True):
         check_disjoint(messages)
 
     def abort(self, messages: Messages, batch: int | None) -> None:
-        """What was set stays set, and is set again by a replay: nobody knows what was there before."""
+        """Do nothing: keys that were set stay, and a replay sets them again; their previous values are unknown."""

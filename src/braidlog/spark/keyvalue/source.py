@@ -1,8 +1,8 @@
 """`format("braidlog-kv")`: the store's keys as a table, its changes as a batch or a stream, and a sink.
 
-Knows: Spark's readers, and that the change feed is a topic like any other: planning, offsets, limits and losses are the topic
-source's. Refuses to know: the feed's records (`changes.py`), how rows are written (`sink.py`).
-Invariant: a batch that is given has exactly the schema that the query was planned with.
+The change feed is a topic like any other: the topic source handles planning, offsets, limits and losses. Does not
+handle: the feed's records (`changes.py`), writing (`sink.py`). A batch has exactly the schema with which the query
+was planned.
 """
 
 import itertools
@@ -44,7 +44,7 @@ _RECORDS = StructType(
         StructField("headers", ArrayType(_HEADER)),
     ]
 )
-"""What is asked of the topic, whatever the query asks of us."""
+"""The columns requested from the topic, regardless of the query's columns."""
 _KNOWN = {name: (simple(kind),) for name, kind in COLUMNS.items()}
 
 
@@ -75,7 +75,7 @@ class KeyValueSource(DataSource):
             raise OptionError(
                 "mode",
                 "overwrite",
-                f"{FORMAT} sets and deletes the keys it is given; nobody takes the others away: use append",
+                f"{FORMAT} sets and deletes the given keys; it never removes the other keys: use append",
             )
         return BatchWriter(KeyValueSink(Target(self.options, schema)))
 
@@ -92,7 +92,7 @@ class _Changes(TopicRows):
     def __init__(self, feed: Feed, schema: StructType) -> None:
         super().__init__(feed.query, _RECORDS)
         self._store = feed.servers
-        check_columns(schema, _KNOWN, f"column {{name}} is not there; {FORMAT} has {{known}}")
+        check_columns(schema, _KNOWN, f"unknown column {{name}}; {FORMAT} has {{known}}")
         self._wanted = schema
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -108,20 +108,20 @@ class ChangesStreamReader(_Changes, TopicStreamReader):
 
 
 class Everything(msgspec.Struct, frozen=True):
-    """All of the feed, for one task: only who has seen every record knows which is a key's last."""
+    """The whole feed, for one task: finding the last record of a key requires all records."""
 
     ranges: list[Range]
     now_ms: int
 
 
 class SnapshotReader(_Changes, TopicReader):
-    """Every key that is there, as of the moment at which it is planned: once for each `load()`."""
+    """Every existing key, as of the time of planning: once for each `load()`."""
 
     def partitions(self) -> Sequence[InputPartition]:
         if self._store is not None:
             _wait_for_feed(self._store)
         if not self._has_feed():
-            return []  # a store that was never written to has no keys
+            return []  # a store without any write has no keys
         ranges = [task.value for task in super().partitions()]
         return [InputPartition(Everything(ranges, SystemClock().now_ms()))]
 
@@ -138,28 +138,28 @@ class SnapshotReader(_Changes, TopicReader):
 
 def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
     target = to_arrow_schema(schema, timezone="UTC")
-    found = change_columns(records)
+    columns = change_columns(records)
     return pa.RecordBatch.from_arrays(
-        [found[name].cast(target.field(name).type) for name in target.names], schema=target
+        [columns[name].cast(target.field(name).type) for name in target.names], schema=target
     )
 
 
 def _wait_for_feed(url: str) -> None:
-    """Return when the feed has every change that the store had acknowledged before we asked."""
+    """Return when the feed has every change that the store had acknowledged before the call."""
     deadline = SystemClock().monotonic() + FEED_SECONDS_MAX
     with connect(url) as store:
-        wanted = _counts(store, deadline).sequence or 0
-        while (fed := _counts(store, deadline).feed_sequence or 0) < wanted:
+        needed = _counts(store, deadline).sequence or 0
+        while (fed := _counts(store, deadline).feed_sequence or 0) < needed:
             if SystemClock().monotonic() > deadline:
                 raise TimeoutError(
-                    f"the topic {FEED_TOPIC} has {fed} of {wanted} changes after {FEED_SECONDS_MAX:.0f} s; "
+                    f"the topic {FEED_TOPIC} has {fed} of {needed} changes after {FEED_SECONDS_MAX:.0f} s; "
                     "is kv.feed off?"
                 )
             threading.Event().wait(_LOOK_AGAIN_SECONDS)
 
 
 def _counts(store: KeyValue, deadline: float) -> Statistics:
-    """In a cluster they are of all nodes: one that has just died is asked for its part until others take it for dead."""
+    """Return counts of all cluster nodes: a node that has just died delays them until it is fenced."""
     while True:
         try:
             return store.stats()

@@ -1,8 +1,7 @@
-"""Tables in a lake: Delta or Iceberg, written by Spark's tasks without a jar.
+"""Lake tables in Delta or Iceberg format, written by Spark's tasks without a jar.
 
-Knows: how files become part of a table once and only once. Refuses to know: where the rows came from.
-`sink.py` is what Spark calls, `upkeep.py` what a person or a timer calls. Importing this costs nothing: pyarrow and the tables'
-libraries are asked for when something is done with them.
+`sink.py` is called by Spark, `upkeep.py` by an operator or a timer. Importing it is cheap: pyarrow and the tables'
+libraries are imported when used.
 """
 
 from importlib import import_module
@@ -14,11 +13,11 @@ if TYPE_CHECKING:
 
 KINDS = ("delta", "iceberg")
 NO_PARQUET = (
-    "there is no table of plain Parquet files: use delta or iceberg, or Spark's own `write.parquet` for plain files"
+    "there is no sink for plain Parquet files: use delta or iceberg, or Spark's own `write.parquet` for plain files"
 )
 
 STORES = {"delta": ("s3://",), "iceberg": ("s3://", "gs://", "abfss://")}
-"""Of each kind, the object stores it may be in."""
+"""The supported object stores, by kind of table."""
 
 _HOMES = {"LakeError": "errors", "Report": "upkeep", "compact": "upkeep", "files": "upkeep", "vacuum": "upkeep"}
 

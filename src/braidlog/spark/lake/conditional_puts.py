@@ -1,7 +1,6 @@
-"""Whether a store refuses to put an object where there is one already (`If-None-Match: *`).
+"""Checks whether an object store refuses to overwrite an object (`If-None-Match: *`).
 
-Knows: obstore. Refuses to know: tables.
-Invariant: a place is tried once in each process, with an object of its own that is removed again.
+Each location is checked once per process, with a temporary object. Does not handle: tables.
 """
 
 import uuid
@@ -13,11 +12,12 @@ from obstore.store import from_url
 
 _OF_CLIENT = ("timeout", "connect_timeout")
 _known: dict[tuple[str, str], bool] = {}
-"""By bucket and endpoint."""
+"""Results, by bucket and endpoint."""
 
 
 def refuses_second(uri: str, options: Mapping[str, str], prefix: str) -> bool:
-    """`options`: as the object stores of Rust call them; `prefix`: of the name that is tried below the URI."""
+    """Return whether the store refuses. `options`: in the names of Rust's object stores; `prefix`: of the test
+    object's name."""
     key = (uri.split("/")[2], options.get("aws_endpoint", ""))
     if key not in _known:
         _known[key] = _try(uri, options, prefix)

@@ -1,8 +1,7 @@
-"""What every kind of table does for a sink and for upkeep, and how a batch becomes part of one exactly once.
+"""The base of all kinds of tables for the sink and for upkeep: how a batch is committed exactly once.
 
-Knows: the questions, and when a commit is tried again. Refuses to know: any table format.
-Invariant of every table: `commit` of one (sink, batch) changes the table once, however often, from wherever and with whichever
-files it is asked for; what is refused, changes nothing.
+Does not handle: any table format. For every kind of table, `commit` of one (sink, batch) changes the table once,
+regardless of repetitions, of the process, and of the files. A refused commit changes nothing.
 """
 
 from abc import ABC, abstractmethod
@@ -22,15 +21,15 @@ from braidlog.spark.lake.written import Change, DataFile
 from braidlog.storage.files import Disk, OsDisk, join, parent
 
 COMMIT_ATTEMPTS_MAX = 20
-"""How often a commit that lost against another is decided anew."""
+"""How often a commit that lost a conflict is retried."""
 Loaded = Any
-"""The table as its library has read it, which neither deltalake nor pyiceberg gives a type that mypy sees."""
+"""A table as loaded by its library; neither deltalake nor pyiceberg has a type that mypy sees."""
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Rewritten:
-    """What a compaction did."""
+    """The result of a compaction."""
 
     files_removed: int = 0
     files_added: int = 0
@@ -40,7 +39,7 @@ class Rewritten:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a table, by its whole path, and the values of the partition columns that it does not hold itself."""
+    """A file of a table, by absolute path, and the values of partition columns that the file does not contain."""
 
     path: str
     partition: dict[str, Any]
@@ -56,57 +55,57 @@ class State:
 
 
 class Table(ABC):
-    """A kind of table says how it is loaded and changed; when, is said here."""
+    """A kind of table implements loading and changing; this class decides when."""
 
     keeps_partition_columns: bool
-    """Whether the files have the partition columns too, or the folders' names alone."""
+    """Whether files contain the partition columns, or only folder names do."""
     conflict: type[Exception]
-    """What the library raises if somebody else committed first."""
+    """The library's exception for a concurrent commit."""
 
     def __init__(self, title: str, disk: Disk | None, clock: Clock | None) -> None:
         self.title = title
-        """What errors call the table."""
+        """The table's name in errors."""
         self.properties: dict[str, str] = {}
-        """Of the store in which its files are, if they are in one."""
+        """Properties of the object store of its files, if they are in one."""
         self.edition: Edition | None = None
-        """Whose rows it is to have; None: those that are there, and more."""
+        """The edition whose rows the table must have; None: append to the existing rows."""
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
 
-    # -- what a sink and upkeep ask --------------------------------------------------------------------------
+    # -- called by the sink and by upkeep --------------------------------------------------------------------
 
     @property
     @abstractmethod
     def location(self) -> str:
-        """The folder in which tasks put their files."""
+        """Return the folder for files of tasks."""
 
     @abstractmethod
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
-        """Make the table if it is not there; refuse what would not fit, before anything is written. Give the schema that the
-        files are to have."""
+        """Create the table if it does not exist; refuse an incompatible schema before anything is written. Return the
+        schema for files."""
 
     def renew(self) -> None:
-        """Rows of an edition before this one are no part of the table any more. Whoever reads it sees all of them, or none."""
+        """Remove the rows of an earlier edition from the table. Readers see all of them or none."""
         if self.edition is not None:
-            wanted = self.edition.emptied
+            emptied = self.edition.emptied
 
             def once(table: Loaded) -> None:
-                if wanted.replaces(self._edition_of(table), self.title):
-                    self._put_aside(table, wanted)
+                if emptied.replaces(self._edition_of(table), self.title):
+                    self._put_aside(table, emptied)
 
             with suppress(NoTableError):
                 self._until_first(once)
 
     @abstractmethod
     def forget_earlier(self) -> None:
-        """Remove what is left of editions before this one, as far as that is not `vacuum`'s."""
+        """Remove the remains of earlier editions that `vacuum` does not remove."""
 
     @abstractmethod
     def vacuum(self, age_seconds: float) -> list[str]:
-        """Remove files that are older than this and no part of the table; give their names."""
+        """Remove files older than this that are not part of the table; return their names."""
 
     def commit(self, change: Change) -> bool:
-        """Make the files part of the table; False if this sink's batch already was, and then they are removed."""
+        """Add the files to the table; if it already has this sink's batch, remove the files and return False."""
 
         def once(table: Loaded) -> bool:
             self._check_edition(table)
@@ -121,8 +120,8 @@ class Table(ABC):
         return self._until_first(once)
 
     def upsert(self, change: Change, rows: pa.Table, keys: Sequence[str]) -> bool:
-        """Replace the rows that have these keys, add the others; False if this sink's batch was there already. The change has no
-        files: the table's library writes them, and here they are synced."""
+        """Replace the rows with these keys and add the others; return False if the table already has this sink's
+        batch. The change has no files: the table's library writes them, and this method syncs them."""
 
         def once(table: Loaded) -> bool:
             self._check_edition(table)
@@ -144,15 +143,16 @@ class Table(ABC):
 
     @abstractmethod
     def state(self, version: int | None) -> State:
-        """The table as of a version, or now; `LakeError` if its rows are deleted or named in a way that is not read here."""
+        """Return the table as of a version, or now; `LakeError` if it has deletes or column mappings that are not
+        supported."""
 
     @abstractmethod
     def added(self, after: int, upto: int) -> list[StoredFile]:
-        """The files that the commits of (after, upto] have added; `LakeError` if one of them changed or deleted rows. A
-        compaction does neither."""
+        """Return the files that the commits in (after, upto] added; `LakeError` if a commit changed or deleted rows.
+        Compactions are allowed."""
 
     def compact(self, target_file_bytes: int) -> Rewritten:
-        """Put small files together. Rows stay as they are; a writer may go on meanwhile."""
+        """Merge small files. Rows do not change; writers may commit during the compaction."""
 
         def once(table: Loaded) -> Rewritten:
             done = self._compact(table, target_file_bytes)
@@ -163,66 +163,66 @@ class Table(ABC):
         return self._until_first(once)
 
     def discard(self, files: Iterable[DataFile]) -> None:
-        """Remove what an attempt wrote, but nothing that the table names: an abort may follow a commit that succeeded."""
+        """Remove the files of an attempt that the table does not contain: an abort may follow a successful commit."""
         self._discard(self._load(), files)
 
     def paths(self) -> list[str]:
-        """The files that are the table now, as whole paths: all of every change, or nothing of it."""
+        """Return the absolute paths of the table's current files: a consistent state."""
         return self._paths(self._load())
 
-    # -- what a kind of table answers ------------------------------------------------------------------------
+    # -- implemented by each kind of table -------------------------------------------------------------------
 
     @abstractmethod
     def _load(self) -> Loaded:
-        """The table as it is now, or NoTableError."""
+        """Load the current table, or raise NoTableError."""
 
     @abstractmethod
     def _paths(self, table: Loaded) -> list[str]:
-        """The files of the loaded table, as whole paths."""
+        """Return the absolute paths of the loaded table's files."""
 
     @abstractmethod
     def _edition_of(self, table: Loaded) -> Edition | None:
-        """Whose rows the loaded table has."""
+        """Return the edition of the loaded table's rows."""
 
     @abstractmethod
-    def _put_aside(self, table: Loaded, wanted: Edition) -> None:
-        """In one commit: no rows, and of this edition; raises `conflict` as `_add_files` does."""
+    def _put_aside(self, table: Loaded, edition: Edition) -> None:
+        """In one commit remove all rows and set this edition; raises `conflict` as `_add_files` does."""
 
     @abstractmethod
     def _progress(self, table: Loaded, change: Change) -> tuple[int | None, bool]:
-        """The last batch that the table has of the change's sink, and whether the same run numbered it."""
+        """Return the last batch of the change's sink in the table, and whether the same run numbered it."""
 
     @abstractmethod
     def _add_files(self, table: Loaded, change: Change) -> None:
-        """Files and the batch's number in one commit; raises `conflict` if the table was changed since it was loaded."""
+        """Commit files and batch number together; raises `conflict` if the table changed since it was loaded."""
 
     @abstractmethod
     def _upsert(self, table: Loaded, change: Change, rows: pa.Table, keys: Sequence[str]) -> None:
-        """Rows by key and the batch's number in one commit; raises `conflict` as `_add_files` does."""
+        """Commit rows by key and batch number together; raises `conflict` as `_add_files` does."""
 
     @abstractmethod
     def _compact(self, table: Loaded, target_file_bytes: int) -> Rewritten: ...
 
     @abstractmethod
     def _sync(self, table: Loaded) -> None:
-        """Make the last commit durable: neither library does."""
+        """Make the last commit durable: the libraries do not."""
 
-    # -- what all share --------------------------------------------------------------------------------------
+    # -- shared by all kinds ---------------------------------------------------------------------------------
 
     def _check_edition(self, table: Loaded) -> None:
-        """A writer that went on while the table was made anew has rows of another edition."""
+        """Refuse a writer from before the table was recreated: its rows are of another edition."""
         if self.edition is not None and self.edition.replaces(self._edition_of(table), self.title):
-            raise LakeError(f"{self.title} has not been made anew yet")
+            raise LakeError(f"{self.title} has not been recreated yet")
 
     def _until_first(self, act: Callable[[Loaded], Result]) -> Result:
-        """Act on the newest state; who lost against another commit looks at the table again, and decides anew."""
+        """Act on the newest state; after a conflict, reload the table and decide again."""
         for _ in range(COMMIT_ATTEMPTS_MAX):
             try:
                 return act(self._load())
             except self.conflict:
                 continue
         raise LakeError(
-            f"{self.title}: {COMMIT_ATTEMPTS_MAX} commits lost against other writers; run fewer writers at once"
+            f"{self.title}: {COMMIT_ATTEMPTS_MAX} commits lost conflicts with other writers; run fewer writers concurrently"
         )
 
     def _discard(self, table: Loaded, files: Iterable[DataFile]) -> None:

@@ -1,8 +1,8 @@
-"""A Delta table: Spark's tasks write the files, one entry of Delta's log makes them part of the table.
+"""Delta tables: Spark's tasks write the files, one entry of Delta's log adds them to the table.
 
-Knows: `deltalake`, Delta's application transactions. Refuses to know: Spark.
-Invariant: files and the batch's number enter Delta's log in one entry; the entry is durable before `commit` returns. In an object
-store an entry is put only where there is none yet (If-None-Match), so that of two writers one is refused.
+Does not handle: Spark. Files and the batch number (a Delta application transaction) are in one log entry, which is
+durable before `commit` returns. An object store accepts an entry only if none exists (If-None-Match), so that one of
+two concurrent writers is refused.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ from braidlog.storage.files import Disk, join, read_whole
 
 _LOG = "_delta_log"
 _PROBE = "_braidlog-probe-"
-"""Before the names of objects with which a store is tried, below the table: those with _ in front are nobody's rows."""
+"""Prefix of the test objects below the table: readers ignore names with a leading _."""
 _HOUR_SECONDS = 3600
 _STORE_OPTIONS: Final = {
     "s3.endpoint": "aws_endpoint",
@@ -43,11 +43,11 @@ _STORE_OPTIONS: Final = {
     "s3.request-timeout": "timeout",
 }
 _FEATURES_READ = frozenset({"timestampNtz"})
-"""What a table may ask of its readers; others (deletion vectors, columns by number) would be read wrong."""
+"""Reader features that are supported; with others (deletion vectors, column mapping) rows would be read wrong."""
 
 
 class DeltaLakeTable(Table):
-    """The Delta table in a folder, or below a URI. What Delta's log does not name, no reader of Delta sees."""
+    """The Delta table in a folder, or below a URI. Readers ignore files that Delta's log does not name."""
 
     keeps_partition_columns = False
     conflict = CommitFailedError
@@ -111,12 +111,12 @@ class DeltaLakeTable(Table):
     def _paths(self, table: DeltaTable) -> list[str]:
         if not is_uri(self.path):
             return [os.path.abspath(uri) for uri in table.file_uris()]
-        # Not by `file_uris`: a URL of theirs has some characters escaped and others not, so that no name is told from it.
+        # Not by `file_uris`: they escape only some characters, so that names cannot be recovered.
         named = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
         return [join(self.path, unquote(path)) for path in named]
 
     def _compact(self, table: DeltaTable, target_file_bytes: int) -> Rewritten:
-        """Appends do not stand in its way; another compaction or an overwrite does."""
+        """Compact files. Concurrent appends do not conflict; another compaction or an overwrite does."""
         self._check_store()
         done = table.optimize.compact(target_size=target_file_bytes)
         return Rewritten(
@@ -127,14 +127,14 @@ class DeltaLakeTable(Table):
         )
 
     def vacuum(self, age_seconds: float) -> list[str]:
-        """Delta counts in hours: a begun one is a whole one, so that nothing goes too early."""
+        """Vacuum the table. Delta counts in hours: round up, so that nothing is removed too early."""
         hours = math.ceil(age_seconds / _HOUR_SECONDS)
         table = self._load()
         named = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
-        # It also names files that an earlier one has removed, as long as Delta's log has them.
+        # It also names files that an earlier vacuum removed, as long as Delta's log names them.
         if is_uri(self.path):
-            found = {path.removeprefix(f"{self.path}/") for path in self._objects().walk()}
-            there = [path for path in named if path in found]
+            existing = {path.removeprefix(f"{self.path}/") for path in self._objects().walk()}
+            there = [path for path in named if path in existing]
         else:
             there = [path for path in named if self._disk.exists(join(self.path, path))]
         table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
@@ -143,10 +143,10 @@ class DeltaLakeTable(Table):
     def state(self, version: int | None) -> State:
         table = self._load(version)
         if strange := set(table.protocol().reader_features or ()) - _FEATURES_READ:
-            raise LakeError(f"{self.path}: it has {', '.join(sorted(strange))}, which is not read here; use deltalake")
+            raise LakeError(f"{self.path}: unsupported reader features {', '.join(sorted(strange))}; use deltalake")
         actions = pa.table(table.get_add_actions(flatten=True))
         values = {name: actions.column(f"partition.{name}").to_pylist() for name in table.metadata().partition_columns}
-        # Names of files are unique; paths are escaped in one of the two lists.
+        # File names are unique; paths are escaped in only one of the two lists.
         by_name = {os.path.basename(path): row for row, path in enumerate(actions.column("path").to_pylist())}
         files = [
             StoredFile(path, {name: each[by_name[os.path.basename(path)]] for name, each in values.items()})
@@ -155,26 +155,24 @@ class DeltaLakeTable(Table):
         return State(table.version(), table_schema(pa.schema(table.schema())), tuple(files))
 
     def added(self, after: int, upto: int) -> list[StoredFile]:
-        found = []
+        files = []
         for version in range(after + 1, upto + 1):
             for action in self._entry(version):
                 if action.get("remove", {}).get("dataChange", False) or action.get("add", {}).get("deletionVector"):
                     raise LakeError(
-                        f"{self.path}: version {version} changed or deleted rows, and a stream is of rows that are added: "
-                        "read it as a batch, or begin again with a new checkpoint"
+                        f"{self.path}: version {version} changed or deleted rows, but a stream reads added rows only: "
+                        "read the table as a batch, or restart with a new checkpoint"
                     )
                 if (add := action.get("add")) and add.get("dataChange", True):
                     path = whole(join(self.path, unquote(add["path"])))
-                    found.append(StoredFile(path, add.get("partitionValues") or {}))
-        return found
+                    files.append(StoredFile(path, add.get("partitionValues") or {}))
+        return files
 
     def _entry(self, version: int) -> list[dict[str, Any]]:
         path = join(join(self.path, _LOG), f"{version:020d}.json")
         text = self._objects().read(path) if is_uri(path) else self._read(path)
         if text is None:
-            raise LakeError(
-                f"{self.path}: its log has no version {version} any more; begin again with a new checkpoint"
-            )
+            raise LakeError(f"{self.path}: version {version} was removed from its log; restart with a new checkpoint")
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def _read(self, path: str) -> bytes | None:
@@ -184,19 +182,19 @@ class DeltaLakeTable(Table):
         try:
             return DeltaTable(self.path, version=version, storage_options=self._options)
         except TableNotFoundError as error:
-            raise NoTableError(f"{self.path} is no Delta table") from error
+            raise NoTableError(f"{self.path} is not a Delta table") from error
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         if is_uri(self.path):
-            found = (path.removeprefix(f"{self.path}/") for path in self._objects().walk())
-            strange = [name for name in found if not name.startswith((f"{_LOG}/", _PROBE))]
+            existing = (path.removeprefix(f"{self.path}/") for path in self._objects().walk())
+            strange = [name for name in existing if not name.startswith((f"{_LOG}/", _PROBE))]
         else:
             make_folders(self._disk, self.path, _LOG)
             strange = [name for name in self._disk.names(self.path) if name != _LOG]
         if strange:
-            # `vacuum` removes what Delta's log does not name: it must never find somebody else's files.
+            # `vacuum` removes files that Delta's log does not name: there must be no other files.
             raise LakeError(
-                f"{self.path} is no Delta table and holds {strange[0]!r}: a table begins in an empty folder"
+                f"{self.path} is not a Delta table and contains {strange[0]!r}: create the table in an empty folder"
             )
         self._put(Schema.from_arrow(schema), partition_by, self.edition, mode="ignore")
 
@@ -208,7 +206,8 @@ class DeltaLakeTable(Table):
         *,
         mode: Literal["ignore", "overwrite"] = "overwrite",
     ) -> None:
-        """A table without rows, in one entry of the log: in the place of what is there, or only where there is none."""
+        """Write a table without rows in one log entry: replace the existing one, or create it only if there is
+        none."""
         said = {} if edition is None else {editions.PROPERTY: str(edition)}
         self._sync(
             DeltaTable.create(
@@ -225,17 +224,18 @@ class DeltaLakeTable(Table):
     def _edition_of(self, table: DeltaTable) -> Edition | None:
         return parse_edition(table.metadata().configuration.get(editions.PROPERTY))
 
-    def _put_aside(self, table: DeltaTable, wanted: Edition) -> None:
-        self._put(table.schema(), table.metadata().partition_columns, wanted)
+    def _put_aside(self, table: DeltaTable, edition: Edition) -> None:
+        self._put(table.schema(), table.metadata().partition_columns, edition)
 
     def forget_earlier(self) -> None:
-        """Its files are older states of the same table: `vacuum` removes them."""
+        """Do nothing: earlier editions are older versions of the same table, which `vacuum` removes."""
 
     def _objects(self) -> ObjectFiles:
         return ObjectFiles(self.path, self.properties)
 
     def _check_store(self) -> None:
-        """Two writers put the same entry: a store that takes both would lose one's rows in silence. Once in each process."""
+        """Check once per process that the store refuses an existing entry: otherwise two writers would silently lose
+        rows."""
         if not is_uri(self.path):
             return
         try:
@@ -244,8 +244,8 @@ class DeltaLakeTable(Table):
             raise LakeError(f"Delta tables in an object store need `pip install 'braidlog[lake]'`: {error}") from error
         if not refuses_second(self.path, self._options or {}, _PROBE):
             raise LakeError(
-                f"{self.path}: its store ignores If-None-Match, and puts an object where there is one already: of two writers of "
-                "a Delta table both would win. Use a store that knows conditional puts, or Iceberg, whose catalog decides"
+                f"{self.path}: the store ignores If-None-Match and overwrites objects, so that concurrent writers of "
+                "a Delta table would lose rows. Use a store with conditional puts, or Iceberg, whose catalog resolves conflicts"
             )
 
     def _next_schema(
@@ -256,7 +256,7 @@ class DeltaLakeTable(Table):
         return merged_schema(old, schema, merge=merge_schema)
 
     def _add_columns(self, table: DeltaTable, change: Change) -> None:
-        """New columns come in an entry of their own, before the files that have them: nobody sees one without the other."""
+        """Add columns in a separate entry, before the files that have them: readers see a consistent table."""
         new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
         known = {field.name for field in table.schema().fields}
         added = [field for field in Schema.from_arrow(new).fields if field.name not in known]
@@ -264,7 +264,7 @@ class DeltaLakeTable(Table):
             table.alter.add_columns(added)
 
     def _sync(self, table: DeltaTable) -> None:
-        """The library does not sync; without this a power cut could take an entry that Spark believes is there."""
+        """Sync the log entry: the library does not, and a power cut could remove an entry that Spark has committed."""
         if is_uri(self.path):
             return
         folder = join(self.path, _LOG)
@@ -274,17 +274,17 @@ class DeltaLakeTable(Table):
 
 
 def _storage_options(store: Mapping[str, str]) -> dict[str, str]:
-    """As deltalake calls what pyiceberg calls otherwise. What is left out, it looks for where the store's own tools do."""
+    """Translate pyiceberg's names to deltalake's. Missing options come from the store's usual environment."""
     from braidlog.tables.files import PATIENCE, store_properties  # noqa: PLC0415 - tables on a disk do without pyiceberg
 
-    found = {"timeout": f"{PATIENCE['s3.request-timeout']}s", "connect_timeout": f"{PATIENCE['s3.connect-timeout']}s"}
+    options = {"timeout": f"{PATIENCE['s3.request-timeout']}s", "connect_timeout": f"{PATIENCE['s3.connect-timeout']}s"}
     for name, value in store_properties(store).items():
         if name not in _STORE_OPTIONS:
-            raise LakeError(f"store.{name}: a Delta table's store is told {', '.join(_STORE_OPTIONS)}")
-        found[_STORE_OPTIONS[name]] = f"{value}s" if name.endswith("-timeout") else value
-    if found.get("aws_endpoint", "").startswith("http://"):
-        found["aws_allow_http"] = "true"
-    return found
+            raise LakeError(f"store.{name}: a Delta table's store has the properties {', '.join(_STORE_OPTIONS)}")
+        options[_STORE_OPTIONS[name]] = f"{value}s" if name.endswith("-timeout") else value
+    if options.get("aws_endpoint", "").startswith("http://"):
+        options["aws_allow_http"] = "true"
+    return options
 
 
 def _commit_properties(change: Change) -> CommitProperties:
@@ -299,7 +299,8 @@ def _quoted(name: str) -> str:
 
 
 def _run_of(sink: str | None) -> str:
-    """Delta keeps a number for each application: this one's is the mark of the query that counts the sink's batches."""
+    """Return the application id that records which query counts the sink's batches: Delta keeps one number per
+    application."""
     return f"{sink}#run"
 
 
@@ -308,6 +309,6 @@ def _mark(run: str | None) -> int:
 
 
 def _total_size(files: object) -> int:
-    """Of `{"totalFiles": …, "totalSize": …}`, which some versions write as text."""
-    found = json.loads(files) if isinstance(files, str) else files
-    return int(found["totalSize"]) if isinstance(found, dict) else 0
+    """Return the size in `{"totalFiles": …, "totalSize": …}`, which some versions encode as a string."""
+    totals = json.loads(files) if isinstance(files, str) else files
+    return int(totals["totalSize"]) if isinstance(totals, dict) else 0

@@ -1,8 +1,8 @@
-"""Editions of a table: what a table that is made anew was before, and what it is now.
+"""Editions of a table: they distinguish a recreated table from its predecessor.
 
-Knows: which of two editions gives way. Refuses to know: table formats, why a table is made anew.
-Invariant: a table has the rows of one edition. A later edition of the same owner takes the place of an earlier one; an earlier
-one, another owner's and a table without an owner are never touched.
+Does not handle: table formats, why a table is recreated. A table has the rows of one edition. A later edition of the
+same owner replaces an earlier one. A later edition, another owner's edition and a table without an owner are never
+replaced.
 """
 
 from typing import Final, NamedTuple
@@ -14,7 +14,8 @@ _EMPTIED: Final = "empty"
 
 
 class Edition(NamedTuple):
-    """`OWNER:NUMBER`; `:empty` where the earlier edition's rows are gone and nobody has said yet which columns the next has."""
+    """`OWNER:NUMBER`; `:empty` if the earlier edition's rows are removed and the columns of the next are not known
+    yet."""
 
     owner: str
     number: int
@@ -27,16 +28,18 @@ class Edition(NamedTuple):
     def emptied(self) -> "Edition":
         return self._replace(is_made=False)
 
-    def replaces(self, found: "Edition | None", title: str) -> bool:
-        """Whether what is there gives way to this one; `LakeError` if it must not."""
-        if found is None or found.owner != self.owner:
+    def replaces(self, existing: "Edition | None", title: str) -> bool:
+        """Return whether the existing edition must be replaced by this one; `LakeError` if it must not be."""
+        if existing is None or existing.owner != self.owner:
             raise LakeError(
-                f"{title} is there already, and what began it is not this pipeline, or its checkpoints are lost: remove the "
-                "table, or give the pipeline another place"
+                f"{title} already exists; another pipeline created it, or this pipeline's checkpoints are lost: "
+                "remove the table, or give the pipeline another location"
             )
-        if found.number > self.number:
-            raise LakeError(f"{title} was made anew meanwhile (edition {found.number}); this is edition {self.number}")
-        return found < self
+        if existing.number > self.number:
+            raise LakeError(
+                f"{title} was recreated by another run (edition {existing.number}); this is edition {self.number}"
+            )
+        return existing < self
 
 
 def parse_edition(text: str | None) -> Edition | None:
@@ -45,5 +48,5 @@ def parse_edition(text: str | None) -> Edition | None:
     owner, _, rest = text.partition(":")
     number, _, more = rest.partition(":")
     if not owner or not number.isdigit() or more not in ("", _EMPTIED):
-        raise LakeError(f"edition = {text!r}: an edition is OWNER:NUMBER")
+        raise LakeError(f"invalid edition {text!r}: it must be OWNER:NUMBER")
     return Edition(owner, int(number), not more)

@@ -1,9 +1,9 @@
-"""What tables refuse with."""
+"""Errors of lake tables."""
 
 
 class LakeError(Exception):
-    """The table cannot do what was asked."""
+    """The table cannot do what was requested."""
 
 
 class NoTableError(LakeError):
-    """There is no such table."""
+    """The table does not exist."""

@@ -1,7 +1,6 @@
-"""Which files of a table are worth putting together.
+"""Chooses the files that a compaction merges.
 
-Knows: sizes and which files may share one. Refuses to know: what is in them.
-Invariant: a group has at least two files, all of one partition, each smaller than the target.
+A group has at least two files of one partition, each smaller than the target. Does not handle: file contents.
 """
 
 from collections.abc import Callable, Hashable, Iterable
@@ -10,13 +9,13 @@ from typing import TypeVar
 T = TypeVar("T")
 
 _NEARLY = 0.75
-"""A file of this part of the target is large enough: to write it again would gain nothing."""
+"""A file of at least this share of the target is not rewritten."""
 
 
 def groups_to_rewrite(
     files: Iterable[T], partition_of: Callable[[T], Hashable], size_of: Callable[[T], int], target_file_bytes: int
 ) -> list[list[T]]:
-    """Groups that make about one file of the target's size each, in the order in which the files came."""
+    """Return groups of about the target size, in the order of the files."""
     by_partition: dict[Hashable, list[T]] = {}
     for file in files:
         if size_of(file) < target_file_bytes * _NEARLY:

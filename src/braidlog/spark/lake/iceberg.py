@@ -1,10 +1,9 @@
-"""An Iceberg table: Spark's tasks write the files, one commit of the catalog makes them part of the table.
+"""Iceberg tables: Spark's tasks write the files, one commit of the catalog adds them to the table.
 
-Knows: `pyiceberg`, a table's properties. Refuses to know: Spark, which catalog it is.
-Invariant: files and the batch's number (a property of the table) enter it in one commit, which fails if anybody else committed
-since the number was looked at; then everything is decided anew.
+Does not handle: Spark, the kind of catalog. Files and the batch number (a table property) are in one commit. The
+commit fails if another writer committed since the number was read; then everything is decided again.
 
-The number is a property of the table and not of a snapshot only: snapshots expire.
+The number is a table property, not only a snapshot property, because snapshots expire.
 """
 
 import contextlib
@@ -50,23 +49,23 @@ _FILE = "file:"
 _CATALOG_FILE = "catalog.db"
 _NUMBERED_FORMAT = 2
 _BEFORE = "_before_"
-"""Between a table's name and the edition for which it gave way."""
+"""Separates a table's name from the edition that replaced it."""
 _COMPACTION = "braidlog.compaction"
-"""Of a snapshot that has the rows of the one before it, in other files."""
+"""Marks a snapshot with the rows of the previous one, in other files."""
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-"""Iceberg's smallest number has 32 bits."""
+"""Iceberg's smallest integer type has 32 bits."""
 
 
 def local_catalog(path: str) -> dict[str, str]:
-    """Without a catalog named, one in a file beside the table."""
+    """Return the default catalog: a file beside the table."""
     return {"type": "sql", "uri": f"sqlite:///{join(path, _CATALOG_FILE)}", "warehouse": path}
 
 
 class IcebergTable(contract.Table):
-    """A table of a catalog, whose files lie where every machine can reach them by path."""
+    """A table of a catalog; every machine can reach its files by path."""
 
     keeps_partition_columns = True
-    """Iceberg reads a file's partition from the file."""
+    """Iceberg reads a file's partition values from the file."""
     conflict = CommitFailedException
 
     def __init__(
@@ -120,23 +119,23 @@ class IcebergTable(contract.Table):
         table = self._load()
         _check_names_stand_still(table)
         if table.format_version < _NUMBERED_FORMAT:
-            raise LakeError(f"{self.name}: snapshots of format {table.format_version} have no numbers; upgrade it to 2")
+            raise LakeError(
+                f"{self.name}: snapshots of format {table.format_version} have no sequence numbers; upgrade to format 2"
+            )
         snapshot = table.current_snapshot() if version is None else None
         if version:
             snapshot = self._numbered_snapshot(table, version)
-        if snapshot is None:  # numbers begin with 1
+        if snapshot is None:  # sequence numbers start at 1
             return State(0, _arrow_schema(table), ())
         tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
         if deleted := next((task for task in tasks if task.delete_files), None):
-            raise LakeError(
-                f"{self.name}: rows of {deleted.file.file_path} are deleted by files of their own; use pyiceberg"
-            )
+            raise LakeError(f"{self.name}: delete files apply to rows of {deleted.file.file_path}; use pyiceberg")
         files = tuple(StoredFile(whole(_local(task.file.file_path)), {}) for task in tasks)
         return State(snapshot.sequence_number or 0, _arrow_schema(table), files)
 
     def added(self, after: int, upto: int) -> list[StoredFile]:
         table = self._load()
-        found = []
+        files = []
         for number in range(after + 1, upto + 1):
             snapshot = self._numbered_snapshot(table, number)
             summary = snapshot.summary
@@ -144,24 +143,24 @@ class IcebergTable(contract.Table):
                 continue
             if summary is None or summary.operation is not Operation.APPEND:
                 raise LakeError(
-                    f"{self.name}: snapshot {number} changed or deleted rows, and a stream is of rows that are added: "
-                    "read it as a batch, or begin again with a new checkpoint"
+                    f"{self.name}: snapshot {number} changed or deleted rows, but a stream reads added rows only: "
+                    "read the table as a batch, or restart with a new checkpoint"
                 )
             for manifest in snapshot.manifests(table.io):
                 if manifest.added_snapshot_id == snapshot.snapshot_id:
                     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
-                    found += [
+                    files += [
                         StoredFile(whole(_local(entry.data_file.file_path)), {})
                         for entry in entries
                         if entry.status is ManifestEntryStatus.ADDED
                     ]
-        return found
+        return files
 
     def _numbered_snapshot(self, table: Table, number: int) -> Snapshot:
         for snapshot in table.snapshots():
             if snapshot.sequence_number == number:
                 return snapshot
-        raise LakeError(f"{self.name}: it has no snapshot with sequence number {number} any more, or not yet")
+        raise LakeError(f"{self.name}: no snapshot has sequence number {number}: it has expired, or does not exist yet")
 
     def _compact(self, table: Table, target_file_bytes: int) -> Rewritten:
         _check_names_stand_still(table)
@@ -181,7 +180,8 @@ class IcebergTable(contract.Table):
         return Rewritten(len(old), len(new), sum(map(_size_of, old)), sum(file.bytes for file in new))
 
     def vacuum(self, age_seconds: float) -> list[str]:
-        """Forget snapshots of that age, then remove what no snapshot names. Only files with names of ours: others are others'."""
+        """Expire snapshots of that age, then remove files that no snapshot names. Only files with braidlog's names
+        are removed."""
         oldest_ms = self._clock.now_ms() - int(age_seconds * 1000)
         oldest = dt.datetime.fromtimestamp(oldest_ms / 1000, dt.UTC)
         table = self._load()
@@ -202,28 +202,28 @@ class IcebergTable(contract.Table):
 
     def _catalog(self) -> Catalog:
         if self._opened is None:
-            # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
+            # Some catalogs store tables under the catalog's name: pyiceberg's default is `default`.
             self._opened = open_catalog("default", self._options)
         return self._opened
 
     def _load(self) -> Table:
         if self._home is not None and not self._disk.exists(join(self._home, _CATALOG_FILE)):
-            raise NoTableError(f"{self._home} is no Iceberg table")  # to open a catalog would make one
+            raise NoTableError(f"{self._home} is not an Iceberg table")  # opening a catalog would create one
         try:
             table = self._catalog().load_table(self.name)
         except NoSuchTableError as error:
             raise NoTableError(f"the catalog has no table {self.name}") from error
-        # In this copy only: the library would repeat a commit that lost against another, without asking whether the other
-        # was this same batch. We repeat, and ask.
+        # For this object only: the library would retry a lost commit without checking whether the winner was the same
+        # batch. We retry after that check.
         table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         return table
 
     def _create(self, catalog: Catalog, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-        # Another driver may make either at the same time: then it is there, and whether it fits is looked at next.
+        # Another driver may create either concurrently: then it exists, and its schema is checked next.
         with contextlib.suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
-        # An edition is made under a name of its own, for the sake of its folder, and then gets the table's. One that was
-        # begun by who was killed has no rows, and goes.
+        # An edition is created under its own name, which determines its folder, and then renamed to the table's name.
+        # An edition of a killed process has no rows, and is dropped.
         name = self.name if self.edition is None else f"{self.name}_{self.edition.number}"
         if self.edition is not None:
             with contextlib.suppress(NoSuchTableError):
@@ -243,25 +243,25 @@ class IcebergTable(contract.Table):
     def _edition_of(self, table: Table) -> Edition | None:
         return parse_edition(table.properties.get(editions.PROPERTY))
 
-    def _put_aside(self, table: Table, wanted: Edition) -> None:
-        """Under another name: its files stay where they are, until they are forgotten."""
+    def _put_aside(self, table: Table, edition: Edition) -> None:
+        """Rename the table: its files stay in place until `forget_earlier`."""
         del table
-        self._catalog().rename_table(self.name, f"{self.name}{_BEFORE}{wanted.number}")
+        self._catalog().rename_table(self.name, f"{self.name}{_BEFORE}{edition.number}")
 
     def forget_earlier(self) -> None:
         if self.edition is None:
             return
         catalog, (space, _, short) = self._catalog(), self.name.rpartition(".")
-        for found in catalog.list_tables(space) if catalog.namespace_exists(space) else ():
-            if not re.fullmatch(rf"{re.escape(short)}{_BEFORE}\d+", found[-1]):
+        for identifier in catalog.list_tables(space) if catalog.namespace_exists(space) else ():
+            if not re.fullmatch(rf"{re.escape(short)}{_BEFORE}\d+", identifier[-1]):
                 continue
-            table = catalog.load_table(found)
+            table = catalog.load_table(identifier)
             its = self._edition_of(table)
             if its is None or its.owner != self.edition.owner:
                 continue
             folder = table.location()
-            catalog.purge_table(found)
-            if folder.endswith(f"/{short}_{its.number}"):  # made by `_create`: nobody else's
+            catalog.purge_table(identifier)
+            if folder.endswith(f"/{short}_{its.number}"):  # created by `_create`
                 objects = ObjectFiles(folder, self.properties)
                 for path in objects.walk():
                     objects.remove(path)
@@ -279,7 +279,8 @@ class IcebergTable(contract.Table):
             if change.files:
                 base = table.location()
                 paths = [f"{base}/data/{file.path}" for file in change.files]
-                # The names are new ones, made for this batch: to look for them in every manifest would cost more with each batch.
+                # File names are new in each batch: searching every manifest for them would become slower with each
+                # batch.
                 transaction.add_files(paths, summary, check_duplicate_files=False)
 
     def _upsert(self, table: Table, change: Change, rows: pa.Table, keys: Sequence[str]) -> None:
@@ -289,15 +290,16 @@ class IcebergTable(contract.Table):
             if written is None or len(written.fields) == len(rows.column_names):
                 transaction.upsert(rows, list(keys), snapshot_properties=summary)
             else:
-                # Its upsert compares rows by the columns of the last snapshot, and fails if there are more by now (pyiceberg
-                # 0.12). The same in two steps: what has these keys goes, all rows come. That none goes is no news.
+                # Its upsert compares rows by the columns of the last snapshot, and fails if there are more now
+                # (pyiceberg 0.12). So do it in two steps: delete the rows with these keys, append all rows. A delete
+                # without a match is not worth a warning.
                 with warnings.catch_warnings():
                     warnings.filterwarnings("ignore", "Delete operation did not match", UserWarning)
                     transaction.overwrite(rows, create_match_filter(rows, list(keys)), snapshot_properties=summary)
 
     @contextlib.contextmanager
     def _numbered(self, table: Table, change: Change) -> Iterator[tuple[Transaction, dict[str, str]]]:
-        """A transaction that has the change's columns and its batch's number, and what its snapshots are to say."""
+        """Provide a transaction with the change's columns and batch number, and its snapshot properties."""
         new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
         sink, batch = change.once or ("", "")
         summary = {"braidlog.sink": sink, "braidlog.batch": str(batch)} if sink else {}
@@ -314,7 +316,7 @@ class IcebergTable(contract.Table):
 
     def _rewrite(self, table: Table, tasks: Sequence[FileScanTask], target_file_bytes: int) -> list[DataFile]:
         schema = _arrow_schema(table)
-        # Not by the library's scan: of a list of structs it makes an empty one where there is none (pyiceberg 0.12).
+        # Not by the library's scan: it turns a null list of structs into an empty one (pyiceberg 0.12).
         rows = rows_of((_local(task.file.file_path) for task in tasks), schema, self.properties)
         form = Form(
             self.location,
@@ -349,7 +351,7 @@ class IcebergTable(contract.Table):
                 yield path
 
     def _sync(self, table: Table) -> None:
-        """The library does not sync what it writes. Here it is synced before Spark hears that the batch is there."""
+        """Sync written files before Spark learns of the commit: the library does not sync them."""
         if is_uri(self.location):
             return
         folder = join(os.path.dirname(self.location), "metadata")
@@ -357,7 +359,9 @@ class IcebergTable(contract.Table):
         written = [table.metadata_location]
         if snapshot is not None:
             manifests = snapshot.manifests(table.io)
-            new = [each.manifest_path for each in manifests if each.added_snapshot_id == snapshot.snapshot_id]
+            new = [
+                manifest.manifest_path for manifest in manifests if manifest.added_snapshot_id == snapshot.snapshot_id
+            ]
             written += [snapshot.manifest_list, *new]
         for path in written:
             self._sync_file(_local(path))
@@ -370,23 +374,23 @@ def _size_of(task: FileScanTask) -> int:
 
 
 def _local(location: str) -> str:
-    """A path of all machines, or the URI of an object."""
+    """Return a path valid on all machines, or the URI of an object."""
     return "/" + location.removeprefix(_FILE).lstrip("/") if location.startswith(_FILE) else location
 
 
 def _is_ours(task: FileScanTask) -> bool:
-    """Files of others may have columns by number; ours have them by name."""
+    """Return whether a file is braidlog's: it maps columns by name, other writers' files may use ids."""
     return made_at_ms(str(task.file.file_path).rpartition("/")[2]) is not None
 
 
 def _check_names_stand_still(table: Table) -> None:
-    """Rows are put together by their columns' names: a name must always have been that of the same column."""
+    """Check that no column was renamed or dropped: compaction matches columns by name."""
     now = {name: table.schema().find_field(name).field_id for name in table.schema().column_names}
     for schema in table.schemas().values():
         for name in schema.column_names:
             if now.get(name) != schema.find_field(name).field_id:
                 raise LakeError(
-                    f"{table.name()}: column {name!r} was renamed or dropped; such a table is compacted by others"
+                    f"{table.name()}: column {name!r} was renamed or dropped; compact this table with another tool"
                 )
 
 

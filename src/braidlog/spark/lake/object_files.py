@@ -1,7 +1,6 @@
-"""Files of a table in an object store: written, removed, listed and read by their URIs.
+"""Files of a table in an object store: creates, removes, lists and reads them by URI.
 
-Knows: Arrow's file systems, and the properties by which pyiceberg finds them. Refuses to know: what is in the files.
-Invariant: a file that was closed is there, whole and durable; before that there is none.
+A file exists, complete and durable, only after it was closed. Does not handle: file contents.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ def _file_system(path: str, properties: Mapping[str, str]) -> tuple[FileSystem, 
 
 
 class ObjectFiles:
-    """Those below one URI."""
+    """The files below one URI."""
 
     def __init__(self, location: str, properties: Mapping[str, str]) -> None:
         self._files, self._root = _file_system(location, properties)
@@ -38,12 +37,12 @@ class ObjectFiles:
             return Upload(path, self._files.open_output_stream(self._inside(path), compression=None))
 
     def remove(self, path: str) -> None:
-        """One that is not there is fine: it may never have been completed."""
+        """Remove a file; it is not an error if the file does not exist, because its upload may not have completed."""
         with _faults(path), contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self._inside(path))
 
     def read(self, path: str) -> bytes | None:
-        """All of it; None if there is none."""
+        """Return the content of a file; None if it does not exist."""
         with _faults(path):
             try:
                 with self._files.open_input_file(self._inside(path)) as file:
@@ -53,17 +52,17 @@ class ObjectFiles:
 
     def walk(self) -> Iterator[str]:
         with _faults(self._location):
-            found = self._files.get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True))
-        for each in found:
-            if each.type is FileType.File:
-                yield self._location + each.path.removeprefix(self._root)
+            entries = self._files.get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True))
+        for entry in entries:
+            if entry.type is FileType.File:
+                yield self._location + entry.path.removeprefix(self._root)
 
     def _inside(self, path: str) -> str:
         return self._root + path.removeprefix(self._location)
 
 
 class Upload:
-    """A file being written, from its start to its end."""
+    """A file being written sequentially."""
 
     def __init__(self, path: str, stream: Any) -> None:  # noqa: ANN401 - pyarrow has no types
         self.path = path
@@ -74,7 +73,7 @@ class Upload:
             return sum(self._stream.write(part) for part in parts)
 
     def sync(self) -> None:
-        """It is when it is closed."""
+        """Do nothing: closing makes the file durable."""
 
     def close(self) -> None:
         with _faults(self.path):
@@ -82,7 +81,7 @@ class Upload:
 
 
 def opened(path: str, properties: Mapping[str, str]) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """What Parquet is read from: a path, or a file of a store."""
+    """Return a source for reading Parquet: a path, or a file of a store."""
     if not is_uri(path):
         return path
     files, inside = _file_system(path, properties)

@@ -1,7 +1,6 @@
-"""Folders of a table whose names outlive a power cut.
+"""Creates a table's folders so that their names survive a power cut.
 
-Knows: `Disk`. Refuses to know: what is put into them.
-Invariant: when a folder is given out, every name on the way to it is durable.
+Every folder on the path is durable when the function returns. Does not handle: files.
 """
 
 import os
@@ -11,14 +10,14 @@ from braidlog.storage.files import Disk, join, parent
 
 
 def whole(path: str) -> str:
-    """The one name by which a file is known; a URI is one."""
+    """Return the absolute name of a file; URIs are returned unchanged."""
     return path if is_uri(path) else os.path.abspath(path)
 
 
 def make_folders(disk: Disk, root: str, relative: str) -> None:
-    """Make `root` and the folders of `relative` in it, and make all their names durable.
+    """Create `root` and the folders of `relative` in it, and make all their names durable.
 
-    Also of those that are there: they may have been made by a process that was killed before it synced.
+    Existing folders are synced too: they may have been created by a process that was killed before it synced.
     """
     missing = [root]
     while not disk.exists(parent(missing[-1])):

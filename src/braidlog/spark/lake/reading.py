@@ -1,8 +1,8 @@
-"""`format("braidlog-lake")` read: the files of one commit as a batch, what later commits add as a stream.
+"""`format("braidlog-lake")` for reading: one commit as a batch, the rows that later commits add as a stream.
 
-Knows: Spark's readers, Parquet files. Refuses to know: table formats.
-Invariants: a batch is one state of the table, whatever is committed meanwhile; a stream gives the state that it began with, then
-the rows that each later commit added, each once. Rows that were deleted inside a file, or changed, are refused by name.
+Does not handle: table formats. A batch reads one state of the table, even during concurrent commits. A stream returns
+the initial state, then the rows that each later commit added, each once. Deleted rows inside a file, and changed
+rows, are refused with an error.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,24 +33,24 @@ BEFORE_ALL = -1
 
 
 def places_of(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
-    """The properties of a catalog and of a store, without `catalog.` and `store.` before their names; and the other options."""
-    others, found = dict(options), []
+    """Split options: catalog and store properties without their prefixes `catalog.` and `store.`, and the others."""
+    others, prefixed = dict(options), []
     for prefix in (CATALOG, STORE):
         mine = [name for name in options if name.lower().startswith(prefix)]
-        found.append({name[len(prefix) :]: others.pop(name) for name in mine})
-    return found[0], found[1], others
+        prefixed.append({name[len(prefix) :]: others.pop(name) for name in mine})
+    return prefixed[0], prefixed[1], others
 
 
 class LakeQuery(Options, format=FORMAT, direction="read"):
-    """Which table, and as of when. It travels to executors as it is."""
+    """The table and version to read. It is sent to executors."""
 
     path: str | None = o.option(o.text, None, PATH)
-    table: str = o.option(o.one_of(*KINDS), o.REQUIRED, "What kind of table it is.")
-    name: str | None = o.option(o.text, None, "Iceberg: namespace.table in the catalog that options `catalog.*` tell.")
+    table: str = o.option(o.one_of(*KINDS), o.REQUIRED, "The kind of table.")
+    name: str | None = o.option(o.text, None, "Iceberg: namespace.table in the catalog of the options `catalog.*`.")
     version_as_of: int | None = o.option(
-        o.whole(0), None, "A batch only: the table as of this version (Delta) or sequence number (Iceberg)."
+        o.whole(0), None, "Batch queries only: the table as of this version (Delta) or sequence number (Iceberg)."
     )
-    files_per_task: int = o.option(o.whole(1), "8", "How many files a task reads at most.")
+    files_per_task: int = o.option(o.whole(1), "8", "The maximum number of files per task.")
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.catalog, self.store, others = places_of(options)
@@ -64,7 +64,7 @@ class LakeQuery(Options, format=FORMAT, direction="read"):
 
 
 class LakeRows:
-    """What batches and streams do alike on an executor: a task is a list of files."""
+    """What batches and streams do on executors: a task reads a list of files."""
 
     def __init__(self, query: LakeQuery, schema: StructType) -> None:
         self._query = query
@@ -77,7 +77,7 @@ class LakeRows:
     @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         target = to_arrow_schema(self._schema, timezone="UTC")
-        for file in partition.value or ():  # a table without a file is given an empty task
+        for file in partition.value or ():  # a table without files has one empty task
             with pq.ParquetFile(opened(file.path, {**self._query.catalog, **self._query.store})) as parquet:
                 stored = [name for name in target.names if name in parquet.schema_arrow.names]
                 for batch in parquet.iter_batches(ROWS, columns=stored):
@@ -85,7 +85,7 @@ class LakeRows:
 
 
 def _shaped(batch: pa.RecordBatch, target: pa.Schema, partition: Mapping[str, Any]) -> pa.RecordBatch:
-    """The columns in order; what the file lacks is its partition's value, or null where the column came later."""
+    """Return the columns in order; a missing column gets its partition value, or null if it was added later."""
     columns = []
     for field in target:
         if field.name in batch.schema.names:
@@ -97,7 +97,7 @@ def _shaped(batch: pa.RecordBatch, target: pa.Schema, partition: Mapping[str, An
 
 
 class LakeReader(LakeRows, DataSourceReader):
-    """A batch: planned once for each `load()`."""
+    """A batch, planned once for each `load()`."""
 
     @short_errors
     def partitions(self) -> Sequence[InputPartition]:
@@ -105,7 +105,7 @@ class LakeReader(LakeRows, DataSourceReader):
 
 
 class LakeStreamReader(LakeRows, DataSourceStreamReader):
-    """A stream: its offset is the version up to which the table was read."""
+    """A stream; its offset is the last version read."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"version": BEFORE_ALL}
@@ -122,4 +122,4 @@ class LakeStreamReader(LakeRows, DataSourceStreamReader):
         return self.tasks(table.added(begin, upto))
 
     def commit(self, end: dict[str, int]) -> None:
-        """The checkpoint says how far it is; nobody else is told."""
+        """Do nothing: the checkpoint records the progress."""

@@ -1,7 +1,7 @@
-"""Schemas of tables: what Spark hands over made fit for every table format, and what may follow what.
+"""Table schemas: converts Spark's schemas for all table formats, and checks schema changes.
 
-Knows: Arrow types. Refuses to know: table formats, files.
-Invariant: a table's columns keep their types for ever; columns are only added, and every one may be null.
+A table's column never changes its type; columns are only added, and every column is nullable. Does not handle: table
+formats, files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,9 @@ Kinds = Mapping[pa.DataType, pa.DataType]
 
 
 def table_schema(schema: pa.Schema, wider: Kinds | None = None) -> pa.Schema:
-    """The schema as tables keep it: times in UTC (Spark says it in the session's zone), everything nullable, no metadata.
+    """Return the schema for tables: times in UTC (Spark uses the session's zone), everything nullable, no metadata.
 
-    `wider`: what a kind of table has in the place of types that it lacks.
+    `wider`: replacements for types that a kind of table lacks.
     """
     kinds = {**_NARROW, **(wider or {})}
     return pa.schema([pa.field(field.name, _plain(field.type, kinds)) for field in schema])
@@ -37,31 +37,32 @@ def _plain(kind: pa.DataType, kinds: Kinds) -> pa.DataType:
     return kinds.get(kind, kind)
 
 
-# Spark may use the large forms in Arrow; tables know one kind of string.
+# Spark may use Arrow's large types; tables have one string type.
 _NARROW = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def merged_schema(old: pa.Schema | None, new: pa.Schema, *, merge: bool) -> pa.Schema:
-    """The table's schema after rows of `new`; `SchemaError` if they do not fit. Columns that are not in `new` will be null."""
+    """Return the table's schema after adding rows of `new`; `SchemaError` if they do not fit. Columns missing in
+    `new` become null."""
     if old is None:
         return new
     for field in new:
         if field.name in old.names and old.field(field.name).type != field.type:
             raise SchemaError(
                 f"column {field.name!r} is {old.field(field.name).type} in the table and {field.type} in the rows: "
-                "a column's type never changes; cast it"
+                "a column's type cannot change; cast it"
             )
     added = [field for field in new if field.name not in old.names]
     if added and not merge:
         names = ", ".join(repr(field.name) for field in added)
         raise SchemaError(
-            f'the table has no column {names}; option mergeSchema=true adds it (of a pipeline, [tables] evolution = "add")'
+            f'the table has no column {names}; option mergeSchema=true adds it (in a pipeline, [tables] evolution = "add")'
         )
     return pa.schema([*old, *added])
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with all columns of `schema`; those it has not are null."""
+    """Return the batch with all columns of `schema`; missing columns are null."""
     columns = [
         batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
         for field in schema
@@ -70,17 +71,17 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def check_partitions(schema: pa.Schema, partition_by: Sequence[str], known: Sequence[str] | None) -> None:
-    """Refuse columns that cannot be folders' names, and another choice of columns than the table's."""
+    """Refuse partition columns that cannot be folder names, and a partitioning other than the table's."""
     if known is not None and tuple(known) != tuple(partition_by):
         raise SchemaError(f"the table is partitioned by {list(known)}, not by {list(partition_by)}")
     for name in partition_by:
         if name not in schema.names:
-            raise SchemaError(f"partitionBy: there is no column {name!r}")
+            raise SchemaError(f"partitionBy: unknown column {name!r}")
         kind = schema.field(name).type
         if not any(test(kind) for test in _PARTITIONABLE):
-            raise SchemaError(f"partitionBy: {name!r} is {kind}; text, whole numbers, dates and booleans name folders")
+            raise SchemaError(f"partitionBy: {name!r} is {kind}; use text, integer, date or boolean columns")
     if partition_by and len(partition_by) == len(schema):
-        raise SchemaError("partitionBy: a column that is no partition must be left")
+        raise SchemaError("partitionBy: at least one column must not be a partition column")
 
 
 _PARTITIONABLE = (pa.types.is_string, pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)

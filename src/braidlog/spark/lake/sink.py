@@ -1,13 +1,13 @@
-"""`format("braidlog-lake")`: rows of a query, batch or stream, into a table.
+"""`format("braidlog-lake")` for writing: rows of a batch or streaming query, into a table.
 
-Knows: Spark's writers, which run on executors (`write`) and on the driver (`commit`, `abort`), and share nothing but messages.
-Refuses to know: table formats, bytes.
-Invariants: the table changes on the driver only, once for each (sink, batch); whatever Spark repeats (a task, a batch, a commit)
-or calls late (an abort after the commit) changes nothing more.
+Spark's writers run on executors (`write`) and on the driver (`commit`, `abort`), and share only messages. Does not
+handle: table formats, encoding. The table changes only on the driver, once for each (sink, batch). Repeated tasks,
+batches and commits, and an abort after the commit, change nothing more.
 
-The sink's name in the table is the query's id, which lives in the checkpoint: a query that goes on from its checkpoint goes on
-here, one with a new checkpoint is a new sink. `sinkId` gives another name; the table then keeps the query's id beside it, and
-refuses a new checkpoint under an old name: it counts from 0 again, and all it brings would be taken for replays.
+The sink's name in the table is the query's id, which is stored in the checkpoint. A query that resumes from its
+checkpoint is the same sink; a new checkpoint is a new sink. `sinkId` sets another name; the table then also stores
+the query's id, and refuses a new checkpoint under an old name: its batches count from 0 again and would be dropped as
+replays.
 """
 
 import re
@@ -37,46 +37,44 @@ from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
 _QUERY_ID = "sql.streaming.queryId"
 _UNHELD = re.compile(r"\b(variant|interval|void|time|geometry|geography)\b(?!:)")
-"""Types of Spark's in its own short words; a name of a field has a colon after it."""
+"""Matches unsupported Spark types in Spark's short notation; a field name is followed by a colon."""
 
 
 class LakeOptions(Options, format=FORMAT, direction="write"):
-    """Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name; `store.*`: those of
-    the object store that the table is in, also as pyiceberg has them."""
+    """In addition, `catalog.*`: properties of an Iceberg catalog, in pyiceberg's names, and catalog.name; `store.*`:
+    properties of the table's object store, also in pyiceberg's names."""
 
     path: str | None = o.option(o.text, None, PATH)
-    table: str = o.option(o.one_of(*KINDS, gone={"parquet": NO_PARQUET}), o.REQUIRED, "What kind of table it is.")
+    table: str = o.option(o.one_of(*KINDS, gone={"parquet": NO_PARQUET}), o.REQUIRED, "The kind of table.")
     name: str | None = o.option(
         o.text,
         None,
-        "Iceberg: namespace.table in the catalog; without it, `default.` and the last folder of the path. The catalog is "
-        "told by options `catalog.*`, as pyiceberg has them (and catalog.name); without any, it is a file in the path.",
+        "Iceberg: namespace.table in the catalog; default: `default.` and the last folder of the path. The catalog is "
+        "configured by options `catalog.*`, in pyiceberg's names (and catalog.name); without any, it is a file in the path.",
     )
     partition_by: tuple[str, ...] | None = o.option(
-        o.names, None, "Columns whose values become folders; fixed when the table is made."
+        o.names, None, "Columns whose values become folders; fixed when the table is created."
     )
     target_file_bytes: int = o.option(
-        o.size, "128m", "A file that has reached this size is closed, and the next one begun."
+        o.size, "128m", "A file that reaches this size is closed, and a new one is begun."
     )
-    compression: str = o.option(o.one_of(*COMPRESSIONS), "zstd", "Of the Parquet files.")
-    merge_schema: bool = o.option(
-        o.flag, "false", "Add columns that the table does not have; without it they are refused."
-    )
+    compression: str = o.option(o.one_of(*COMPRESSIONS), "zstd", "The codec of the Parquet files.")
+    merge_schema: bool = o.option(o.flag, "false", "Add columns that the table lacks; otherwise they are refused.")
     sink_id: str | None = o.option(
         o.text,
         None,
-        "The sink's name in the table; without it, the streaming query's id. It belongs to one checkpoint: a new one needs "
-        "a new name.",
+        "The sink's name in the table; default: the streaming query's id. "
+        "A name belongs to one checkpoint: a new checkpoint needs a new name.",
     )
     batch_id: int | None = o.option(
-        o.whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."
+        o.whole(0), None, "Batch writes with sinkId only: the write takes effect once for each number."
     )
 
     edition: str | None = o.option(
         o.text,
         None,
-        "OWNER:NUMBER: a table of an earlier number is made anew, in one commit; one of another owner, of a later number or of "
-        "none is refused. Pipelines say it of their tables in a store.",
+        "OWNER:NUMBER: a table with a lower number is recreated, in one commit; a table of another owner, "
+        "with a higher number or without an edition is refused. Set by pipelines for their tables in an object store.",
     )
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -91,7 +89,7 @@ class LakeOptions(Options, format=FORMAT, direction="write"):
 
 @dataclass(frozen=True)
 class Parcel(WriterCommitMessage):
-    """What one task wrote, on its way to the driver."""
+    """What one task wrote, sent to the driver."""
 
     files: tuple[DataFile, ...]
     query: str | None
@@ -99,7 +97,7 @@ class Parcel(WriterCommitMessage):
 
 @dataclass(frozen=True)
 class Target:
-    """A table and how to write to it; it travels to the executors."""
+    """A table and how to write to it; sent to the executors."""
 
     options: LakeOptions
     form: Form
@@ -113,11 +111,11 @@ class Target:
     def commit(self, messages: Messages, batch: int | None) -> None:
         files = _files(messages)
         if not files and not self.overwrite:
-            return  # a batch without rows changes nothing, however often it comes
+            return  # a batch without rows never changes the table
         query = None if batch is None else _query_of(messages)
         sink = self.options.sink_id or query
         if batch is not None and sink is None and files:
-            raise LakeError("Spark did not tell the tasks which query they serve: give the sink a name with sinkId")
+            raise LakeError("Spark did not pass the query id to the tasks: name the sink with sinkId")
         self.options.open().commit(
             Change(
                 files,
@@ -156,26 +154,26 @@ class LakeSink(DataSource):
     def streamReader(self, schema: StructType) -> LakeStreamReader:  # noqa: N802 - Spark's signature
         chosen = LakeQuery(self.options)
         if chosen.version_as_of is not None:
-            raise OptionError("versionAsOf", None, "a stream begins with the table as it is, and goes on")
+            raise OptionError("versionAsOf", None, "a stream starts with the current table")
         return LakeStreamReader(chosen, schema)
 
     @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         chosen = LakeOptions(self.options)
         if (chosen.sink_id is None) != (chosen.batch_id is None):
-            raise OptionError("batchId", None, "a batch write that is done once has both sinkId and batchId")
+            raise OptionError("batchId", None, "set sinkId and batchId together, for a write that takes effect once")
         return BatchWriter(_target(chosen, schema, overwrite=overwrite))
 
     @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - Spark's signature
         chosen = LakeOptions(self.options)
         if chosen.batch_id is not None:
-            raise OptionError("batchId", None, "a stream's batches have numbers of their own")
+            raise OptionError("batchId", None, "a stream numbers its batches itself")
         return StreamWriter(_target(chosen, schema, overwrite=overwrite))
 
 
 def _files(messages: Messages) -> tuple[DataFile, ...]:
-    """What all tasks wrote; a task that failed has no message."""
+    """Return the files of all tasks; a failed task has no message."""
     return tuple(file for message in messages if isinstance(message, Parcel) for file in message.files)
 
 
@@ -184,26 +182,33 @@ def _query_of(messages: Messages) -> str | None:
 
 
 def _target(chosen: LakeOptions, schema: StructType, *, overwrite: bool) -> Target:
-    """Look at the table before anything is written: what does not fit it, is refused here."""
+    """Check the table before anything is written, and refuse what does not fit it."""
     _check_types(schema)
-    found = table_schema(to_arrow_schema(schema, timezone="UTC"))
-    _check_parquet_has(found)
+    table_columns = table_schema(to_arrow_schema(schema, timezone="UTC"))
+    _check_parquet_has(table_columns)
     table, partition_by = chosen.open(), chosen.partition_by or ()
-    found = table.prepare(found, partition_by, merge_schema=chosen.merge_schema)
+    table_columns = table.prepare(table_columns, partition_by, merge_schema=chosen.merge_schema)
     keeps = table.keeps_partition_columns
     form = Form(
-        table.location, found, partition_by, keeps, chosen.target_file_bytes, chosen.compression, table.properties
+        table.location,
+        table_columns,
+        partition_by,
+        keeps,
+        chosen.target_file_bytes,
+        chosen.compression,
+        table.properties,
     )
     return Target(chosen, form, overwrite)
 
 
 def _check_types(schema: StructType) -> None:
-    """Refuse what a table would hold as something else, or not at all; Spark's own word for the type says where it is inside."""
+    """Refuse types that a table would change or cannot hold; Spark's type notation shows where in the column they
+    are."""
     for field in schema.fields:
         kind = field.dataType.simpleString()
-        if found := _UNHELD.search(kind):
+        if unheld := _UNHELD.search(kind):
             raise SchemaError(
-                f"column `{field.name}` is {kind}: tables written here do not hold {found[0]}; "
+                f"column `{field.name}` is {kind}: tables written here do not support {unheld[0]}; "
                 f"cast it, as in to_json({field.name}) or cast({field.name} AS string)"
             )
 

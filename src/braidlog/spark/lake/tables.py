@@ -1,7 +1,4 @@
-"""Which kind of table a word stands for, and how one is found.
-
-Knows: the kinds. Refuses to know: what each does.
-"""
+"""Opens tables by kind and location."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -22,23 +19,25 @@ def open_table(
     store: Mapping[str, str] | None = None,
     edition: str | None = None,
 ) -> Table:
-    """The table, which need not be there yet. The libraries of the other kinds need not be installed. `store`: properties of the
-    object store that it is in, as pyiceberg calls them. `edition`: whose rows it is to have (`editions`)."""
+    """Return the table, which need not exist yet. Only the library of its kind must be installed. `store`: properties
+    of its object store, in pyiceberg's names. `edition`: the edition whose rows it must have (`editions`)."""
     if kind not in _OPENERS:
-        raise LakeError(f"table = {kind}: {NO_PARQUET}" if kind == "parquet" else f"table = {kind}: delta or iceberg")
-    found = _OPENERS[kind](None if path is None else _whole(path), name, dict(catalog or {}), dict(store or {}))
-    found.edition = parse_edition(edition)
-    return found
+        raise LakeError(
+            f"table = {kind}: {NO_PARQUET}" if kind == "parquet" else f"table = {kind}: use delta or iceberg"
+        )
+    table = _OPENERS[kind](None if path is None else _whole(path), name, dict(catalog or {}), dict(store or {}))
+    table.edition = parse_edition(edition)
+    return table
 
 
 def _delta(path: str | None, name: str | None, catalog: dict[str, str], store: dict[str, str]) -> Table:
     if path is None:
-        raise LakeError("table = delta: a Delta table is found by its path; set path")
+        raise LakeError("table = delta: a Delta table needs a path; set path")
     if name is not None or catalog:
-        raise LakeError("table = delta: a Delta table has a path, no name and no catalog; leave out name and catalog.*")
+        raise LakeError("table = delta: a Delta table has only a path; remove name and catalog.*")
     if is_uri(path) and not path.startswith(STORES["delta"]):
         raise LakeError(
-            f"{path}: a Delta table is on a disk that all machines share, or in a store of S3's protocol, s3://"
+            f"{path}: a Delta table must be on a disk that all machines share, or in an S3-compatible store, s3://"
         )
     try:
         from braidlog.spark.lake.delta import DeltaLakeTable  # noqa: PLC0415
@@ -53,20 +52,18 @@ def _iceberg(path: str | None, name: str | None, catalog: dict[str, str], store:
     except ImportError as error:
         raise LakeError(f"Iceberg tables need `pip install 'braidlog[lake]'`: {error}") from error
     if path is not None and is_uri(path):
-        raise LakeError(f"{path}: an Iceberg table in an object store is found by name and catalog.*, not by a path")
+        raise LakeError(f"{path}: an Iceberg table in an object store needs name and catalog.* instead of a path")
     home = None
     if not catalog:
         if path is None:
-            raise LakeError(
-                "an Iceberg table is found by a catalog (catalog.type, catalog.uri …) or in a path of its own"
-            )
+            raise LakeError("an Iceberg table needs a catalog (catalog.type, catalog.uri …) or a path")
         home, catalog = path, local_catalog(path)
     if name is None:
         if path is None:
-            raise LakeError("which table of the catalog? name = namespace.table")
+            raise LakeError("which table of the catalog? set name = namespace.table")
         name = f"default.{os.path.basename(path)}"
     if "." not in name:
-        raise LakeError(f"name = {name}: a table's name is namespace.table")
+        raise LakeError(f"name = {name}: it must be namespace.table")
     return IcebergTable(name, {**catalog, **store}, home=home)
 
 

@@ -1,7 +1,6 @@
-"""Upkeep of a table: small files put together, what nobody needs removed. A writer may go on meanwhile.
+"""Table upkeep: merges small files, removes unused files. Writers may commit during it.
 
-Knows: what is done and what is told of it. Refuses to know: how each kind of table does it, when it should be done.
-Invariant: the table's rows are the same before and after.
+The table's rows are the same before and after. Does not handle: scheduling, table formats.
 """
 
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from braidlog.spark.lake.tables import open_table
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024
 VACUUM_AGE_SECONDS = 7 * 24 * 3600
-"""Longer than any batch takes, and than readers of an older state of the table go on reading it."""
+"""Longer than any batch takes, and longer than readers use an older state of the table."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Report:
     bytes_removed: int
     bytes_added: int
     vacuumed: tuple[str, ...]
-    """Files that were removed from the disk: orphans of failed attempts, and what was replaced long enough ago."""
+    """Files removed from the disk: orphans of failed attempts, and files that were replaced long enough ago."""
 
 
 def compact(
@@ -41,13 +40,13 @@ def compact(
     store: Mapping[str, str] | None = None,
     vacuum_age_seconds: float | None = VACUUM_AGE_SECONDS,
 ) -> Report:
-    """Put small files together, then vacuum (unless the age is None). Needs no Spark; `table` is delta or iceberg.
+    """Merge small files, then vacuum (unless the age is None). Needs no Spark; `table` is delta or iceberg.
 
-    Every reader sees the table as it was before or as it is after.
+    Every reader sees the table as before or as after.
     """
-    found = open_table(table, path, name=name, catalog=catalog, store=store)
-    done = found.compact(target_file_bytes)
-    gone = () if vacuum_age_seconds is None else tuple(found.vacuum(vacuum_age_seconds))
+    opened = open_table(table, path, name=name, catalog=catalog, store=store)
+    done = opened.compact(target_file_bytes)
+    gone = () if vacuum_age_seconds is None else tuple(opened.vacuum(vacuum_age_seconds))
     return _report(path, table, name, done, gone)
 
 
@@ -60,9 +59,10 @@ def vacuum(
     catalog: Mapping[str, str] | None = None,
     store: Mapping[str, str] | None = None,
 ) -> Report:
-    """Remove files that are no part of the table and older than this: more than a batch takes, or a running batch fails."""
-    found = open_table(table, path, name=name, catalog=catalog, store=store)
-    return _report(path, table, name, Rewritten(), tuple(found.vacuum(age_seconds)))
+    """Remove files that are not part of the table and older than this. The age must exceed the duration of a batch,
+    or it fails."""
+    opened = open_table(table, path, name=name, catalog=catalog, store=store)
+    return _report(path, table, name, Rewritten(), tuple(opened.vacuum(age_seconds)))
 
 
 def files(
@@ -73,8 +73,8 @@ def files(
     catalog: Mapping[str, str] | None = None,
     store: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The files that are the table now: `spark.read.option("basePath", path).parquet(*files(path, "delta"))` reads it without a
-    jar, and never a part of a change. None where there is no table."""
+    """Return the table's current files: `spark.read.option("basePath", path).parquet(*files(path, "delta"))` reads it
+    without a jar, and sees complete commits only. Empty if there is no table."""
     try:
         return open_table(table, path, name=name, catalog=catalog, store=store).paths()
     except NoTableError:

@@ -1,7 +1,7 @@
-"""Rows into a table by key: those that are there are replaced, the others added.
+"""Upserts rows into a table by key: replaces existing rows, adds the others.
 
-Knows: what a batch of rows must be so that its commit has one outcome. Refuses to know: table formats, Spark.
-Invariant: a key is in a batch once; (sink, batch) changes the table once, as any change does.
+A key must occur once in a batch; (sink, batch) changes the table once, like any change. Does not handle: table
+formats, Spark.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from braidlog.spark.lake.written import Change
 def upsert_rows(
     table: Table, rows: pa.Table, keys: Sequence[str], sink: str, batch: int, *, merge_schema: bool = False
 ) -> bool:
-    """False if the table had this sink's batch already."""
+    """Upsert rows; return False if the table already has this sink's batch."""
     if rows.num_rows == 0:
         return False
     _check_keys(table, rows, keys)
@@ -29,8 +29,8 @@ def upsert_rows(
 def _check_keys(table: Table, rows: pa.Table, keys: Sequence[str]) -> None:
     for name in keys:
         if rows.column(name).null_count:
-            raise LakeError(f"{table.title}: column {name!r} is a key and null in a row: leave such rows out")
+            raise LakeError(f"{table.title}: key column {name!r} is null in a row: filter out such rows")
     if rows.select(keys).group_by(list(keys)).aggregate([]).num_rows < rows.num_rows:
         raise LakeError(
-            f"{table.title}: a key ({', '.join(keys)}) is in the batch more than once: say which row counts, order=COLUMN"
+            f"{table.title}: a key ({', '.join(keys)}) occurs more than once in the batch: choose the row with order=COLUMN"
         )

@@ -1,9 +1,8 @@
-"""Rows into Parquet files: what a task does.
+"""Writes a task's rows to Parquet files.
 
-Knows: Arrow, Parquet, how large a row group and a file should be, which rows share a folder. Refuses to know: what makes a file
-part of a table; what it writes, nobody sees yet.
-Invariant: a file that is returned is closed and durable, name and bytes; at most `OPEN_FILES_MAX` are open at once, and what
-waits in memory is bounded, however many partitions there are.
+Does not handle: adding files to a table; readers do not see written files. A returned file is closed and durable,
+name and bytes. At most `OPEN_FILES_MAX` files are open concurrently, and buffered memory is bounded, regardless of
+the number of partitions.
 """
 
 import contextlib
@@ -27,7 +26,7 @@ from braidlog.spark.lake.written import DataFile, new_path, partition_folder
 from braidlog.storage.files import Buffer, Disk, File, OsDisk, join, parent
 
 ROW_GROUP_ROWS = 128 * 1024
-"""Spark hands over 10,000 rows at a time; a row group of so few makes a file slow to read."""
+"""Minimum rows per row group: Spark passes 10,000 rows at a time, and small row groups make a file slow to read."""
 WAITING_BYTES_MAX = 256 * 1024 * 1024
 OPEN_FILES_MAX = 64
 _STATS_TYPES = (pa.types.is_integer, pa.types.is_date, pa.types.is_string)
@@ -45,7 +44,7 @@ class Form:
     target_file_bytes: int = 128 * 1024 * 1024
     compression: str = "zstd"
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
-    """Of the store that the location is in, if it is a URI."""
+    """Properties of the location's object store, if it is a URI."""
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -57,7 +56,7 @@ class Form:
 def write_files(
     batches: Iterable[pa.RecordBatch], form: Form, *, disk: Disk | None = None, clock: Clock | None = None
 ) -> list[DataFile]:
-    """Write all rows; the files are durable, and no part of any table."""
+    """Write all rows to durable files that are not part of a table yet."""
     files = disk or (ObjectFiles(form.location, form.properties) if is_uri(form.location) else OsDisk())
     writing = _Writing(form, files, clock or SystemClock())
     try:
@@ -73,7 +72,7 @@ def write_files(
 def rows_of(
     paths: Iterable[str], schema: pa.Schema, properties: Mapping[str, str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files of ours, one file after the other. Columns that came later are null in older files."""
+    """Yield the rows of our files, file by file. Columns that were added later are null in older files."""
     for path in paths:
         with pq.ParquetFile(opened(path, properties or {})) as parquet:
             for batch in parquet.iter_batches(ROW_GROUP_ROWS):
@@ -81,7 +80,7 @@ def rows_of(
 
 
 class _Writing:
-    """The files of one task: for each partition one that is open, and rows that wait for it."""
+    """The files of one task: per partition one open file, and its buffered rows."""
 
     def __init__(self, form: Form, disk: Disk | ObjectFiles, clock: Clock) -> None:
         self._form = form
@@ -109,11 +108,11 @@ class _Writing:
         return self._done
 
     def abandon(self) -> None:
-        """Remove what was written: the task has failed, and will be done again under other names."""
+        """Remove the written files: the task has failed, and its retry uses other names."""
         paths = [file.path for file in self._open.values()]
         for open_file in self._open.values():
             with contextlib.suppress(OSError, StorageFault, pa.ArrowException):
-                open_file.close()  # what it cannot write any more is going to be removed
+                open_file.close()  # unwritten data does not matter: the file is removed next
         paths += [self._real(done.path) for done in self._done]
         self._open.clear()
         for path in paths:
@@ -128,7 +127,7 @@ class _Writing:
         self._rows.pop(values)
         self._waiting_bytes -= sum(batch.nbytes for batch in batches)
         file = self._open.pop(values, None) or self._begin(values)
-        self._open[values] = file  # last in order: the first is the one not written to for longest
+        self._open[values] = file  # last in order: the first is the least recently written one
         file.write(pa.Table.from_batches(batches, self._form.file_schema))
         if file.size >= self._form.target_file_bytes:
             self._close(values)
@@ -156,7 +155,7 @@ class _Writing:
 
 
 class _ParquetFile:
-    """One file being written. A large table handed over becomes several row groups."""
+    """One file being written. A large table becomes several row groups."""
 
     def __init__(self, file: File | Upload, path: str, partition: dict[str, str | None], form: Form) -> None:
         self.path = file.path
@@ -191,7 +190,7 @@ class _ParquetFile:
 
 
 class _Stream(io.RawIOBase):
-    """What Arrow writes to: a `File`, from its start to its end."""
+    """A sequential stream for Arrow over a `File`."""
 
     def __init__(self, file: File | Upload) -> None:
         super().__init__()
@@ -214,7 +213,7 @@ class _Stream(io.RawIOBase):
 
 
 def _parts(batch: pa.RecordBatch, form: Form) -> Iterator[tuple[tuple[str | None, ...], pa.RecordBatch]]:
-    """The batch cut by the values of its partition columns, each value as a folder's name has it."""
+    """Split the batch by the values of its partition columns, each encoded as in folder names."""
     partition_by = form.partition_by
     if not partition_by:
         if batch.num_rows:
@@ -223,7 +222,7 @@ def _parts(batch: pa.RecordBatch, form: Form) -> Iterator[tuple[tuple[str | None
     texts = [_as_text(batch.column(name), keeps_empty=form.keeps_partition_columns) for name in partition_by]
     keys = pa.table(dict(zip(partition_by, texts, strict=True)))
     numbered = keys.append_column("number", pa.array(range(batch.num_rows), pa.int64()))
-    # Spark has often sorted by these columns, but nobody promises it: groups are found, not runs.
+    # Spark has often sorted by these columns, but does not guarantee it: group values instead of runs.
     groups = numbered.group_by(list(partition_by), use_threads=False).aggregate([("number", "list")])
     columns = [groups.column(name) for name in (*partition_by, "number_list")]
     for index in range(groups.num_rows):
@@ -232,8 +231,8 @@ def _parts(batch: pa.RecordBatch, form: Form) -> Iterator[tuple[tuple[str | None
 
 
 def _as_text(column: pa.Array, *, keeps_empty: bool) -> pa.Array:
-    """As Spark writes a partition's value. An empty text has no folder: where the folder alone says it, it is null, as with
-    Spark."""
+    """Encode partition values as Spark does. An empty text has no folder: if only the folder holds the value, it
+    becomes null, as with Spark."""
     if pa.types.is_string(column.type):
         if keeps_empty:
             return column
@@ -245,8 +244,8 @@ def _as_text(column: pa.Array, *, keeps_empty: bool) -> pa.Array:
 
 
 def _stats_of(metadata: Any) -> dict[str, Any]:  # noqa: ANN401 - pyarrow has no types
-    """Rows, and for plain columns the bounds and the nulls: readers of Delta pass over files by them."""
-    found: dict[str, Any] = {"numRecords": metadata.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
+    """Return row count, and bounds and null counts of plain columns: Delta readers skip files by them."""
+    summary: dict[str, Any] = {"numRecords": metadata.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     schema = metadata.schema.to_arrow_schema()
     plain = [field for field in schema if any(test(field.type) for test in _STATS_TYPES)]
     at = {metadata.schema.column(index).path: index for index in range(len(metadata.schema))}
@@ -255,17 +254,17 @@ def _stats_of(metadata: Any) -> dict[str, Any]:  # noqa: ANN401 - pyarrow has no
             metadata.row_group(group).column(at[field.name]).statistics for group in range(metadata.num_row_groups)
         ]
         if all(stats is not None and stats.has_null_count for stats in groups):
-            found["nullCount"][field.name] = sum(stats.null_count for stats in groups)
+            summary["nullCount"][field.name] = sum(stats.null_count for stats in groups)
         known = [stats for stats in groups if stats is not None and stats.has_min_max]
         if known and len(known) == len(groups):
             low, high = min(stats.min for stats in known), max(stats.max for stats in known)
             if _is_short(low) and _is_short(high):
-                found["minValues"][field.name], found["maxValues"][field.name] = _json(low), _json(high)
-    return found
+                summary["minValues"][field.name], summary["maxValues"][field.name] = _json(low), _json(high)
+    return summary
 
 
 def _is_short(value: object) -> bool:
-    # Parquet may cut a long text's bound, and a bound that is cut is none.
+    # Parquet may truncate the bound of a long text, and a truncated bound is not a bound.
     return not isinstance(value, str) or len(value) <= _STATS_TEXT_MAX
 
 

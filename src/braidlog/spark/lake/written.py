@@ -1,7 +1,6 @@
-"""What one file of a table is, and what one batch of a query wants of a table.
+"""Values: one file of a table, and one change to a table.
 
-Knows: paths inside a table, counts, partition values. Refuses to know: table formats, Spark, bytes of Parquet.
-Invariant: a path is relative to the table, with `/` between folders.
+Paths are relative to the table, with `/` between folders. Does not handle: table formats, Spark, Parquet.
 """
 
 import re
@@ -11,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-# What Spark escapes in a partition's folder (ExternalCatalogUtils), so that Spark reads back what we write.
+# Characters that Spark escapes in partition folders (ExternalCatalogUtils), so that Spark reads them back.
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f" + "".join(map(chr, range(1, 32))))
 
 
 @dataclass(frozen=True)
 class DataFile:
-    """One Parquet file. `stats` is what Delta calls so: numRecords, minValues, maxValues, nullCount."""
+    """One Parquet file. `stats` in Delta's format: numRecords, minValues, maxValues, nullCount."""
 
     path: str
     rows: int
@@ -27,14 +26,14 @@ class DataFile:
 
 
 class SinkTakenError(ValueError):
-    """The sink's name is another's."""
+    """The sink's name belongs to another query."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """What is asked of a table at once: these files, all or none, and once for each (sink, batch).
+    """One change to a table: adds all these files or none, once for each (sink, batch).
 
-    Without a sink it is done as often as it is asked for; `overwrite` takes everything else out of the table.
+    Without a sink it takes effect each time; `overwrite` removes all other rows.
     """
 
     files: tuple[DataFile, ...]
@@ -42,20 +41,21 @@ class Change:
     sink: str | None = None
     batch: int | None = None
     run: str | None = None
-    """What numbered the batch, if it was not the sink itself: the query's id. Two that count from 0 must not share a name."""
+    """The query id that numbered the batch, if a sink name is set: two queries that count from 0 must not share a
+    name."""
     overwrite: bool = False
     merge_schema: bool = False
     partition_by: tuple[str, ...] = field(default=())
 
     @property
     def once(self) -> tuple[str, int] | None:
-        """The sink and the batch, if the change has both."""
+        """Return the sink and the batch, if the change has both."""
         return None if self.sink is None or self.batch is None else (self.sink, self.batch)
 
     def is_after(self, last: int | None, *, is_same_run: bool) -> bool:
-        """Whether it is new to a table that has the batches of this sink up to `last`.
+        """Return whether it is new to a table with this sink's batches up to `last`.
 
-        One that another run has numbered is no replay, and to take it for one would lose its rows in silence.
+        A batch numbered by another run is not a replay; dropping it would silently lose its rows.
         """
         if self.once is None or last is None or self.once[1] > last:
             return True
@@ -68,7 +68,7 @@ class Change:
 
 
 def partition_folder(partition: dict[str, str | None]) -> str:
-    """`day=2026-11-15/kind=a%2Fb`, as Hive and Spark name folders; empty where nothing is partitioned."""
+    """Return `day=2026-11-15/kind=a%2Fb`, as Hive and Spark name folders; empty without partitions."""
     return "/".join(f"{_escape(name)}={_escape(value or HIVE_NULL)}" for name, value in partition.items())
 
 
@@ -80,12 +80,12 @@ _OURS = re.compile(r"part-(\d{13})-[0-9a-z]+\.parquet")
 
 
 def new_path(folder: str, now_ms: int, token: str) -> str:
-    """A name for a new file. It says when it was made: the age of what was left behind is read from its name."""
+    """Return a name for a new file. It includes the creation time, from which the age of orphans is computed."""
     name = f"part-{now_ms:013d}-{token}.parquet"
     return f"{folder}/{name}" if folder else name
 
 
 def made_at_ms(name: str) -> int | None:
-    """When a file of ours was made, by its name; None if it is another's."""
-    found = _OURS.fullmatch(name)
-    return None if found is None else int(found[1])
+    """Return the creation time in a file name of ours; None for other files."""
+    match = _OURS.fullmatch(name)
+    return None if match is None else int(match[1])

@@ -1,8 +1,8 @@
-"""The ready pipeline: a topic becomes raw, clean and summed-up tables, topics and keys, on Structured Streaming.
+"""The ready-made pipeline: a topic becomes raw, clean and aggregated tables, topics and keys, on Structured Streaming.
 
-Knows: layers, stages and what each reads and writes. Refuses to know: a scheduler, a shuffle, a window operator: Spark has them.
-Invariant: every layer is a topic and every table is a topic written down, so that each stage is one streaming query with one
-input, one output and one checkpoint, and what one has written another can read again.
+Spark provides the scheduler, shuffles and window operators. Every layer is a topic and every table is a stored topic.
+So each stage is one streaming query with one input, one output and one checkpoint, and any stage's output can be read
+again.
 
     source topics ──┬─ bronze ────────→ table bronze           every record as it came
                     ├─ silver ────────→ topic <name>.silver     typed, valid, once

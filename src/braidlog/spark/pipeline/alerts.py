@@ -1,6 +1,6 @@
-"""Alerts: what of a pipeline's status is worth telling somebody, by the limits of its file.
+"""Alerts: checks a pipeline's status against the limits in the section [alerts].
 
-Knows: the section [alerts]. Refuses to know: who is told: `braid pipeline status --check` ends with exit code 1.
+Does not handle: notifications: `braid pipeline status --check` exits with code 1.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -9,15 +9,15 @@ from braidlog.spark.pipeline.project import Project, seconds_of
 from braidlog.spark.pipeline.status import Status
 
 
-def alerts(project: Project, found: Status, now_ms: int) -> list[str]:
-    """A sentence for each limit that is passed; none if all is well."""
+def alerts(project: Project, status: Status, now_ms: int) -> list[str]:
+    """Return a sentence for each exceeded limit; empty if there is none."""
     limits = project.pipeline.alerts
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     said = []
-    for stage in found.stages:
+    for stage in status.stages:
         if stage.lag is not None and stage.lag > limits.lag_records:
             said.append(f"{stage.stage} is {stage.lag} records behind; lag_records = {limits.lag_records}")
-        # One that has read everything is silent because nothing comes.
+        # A stage that has read everything is silent because there are no new records.
         since = now - datetime.fromisoformat(stage.last) if stage.last and stage.lag else timedelta()
         if since.total_seconds() > seconds_of(limits.silent):
             said.append(f"{stage.stage} is behind and has done nothing since {stage.last}; silent = {limits.silent!r}")

@@ -1,7 +1,7 @@
-"""What Spark's checkpoints say: the last batch, how far it read, its watermark.
+"""Reads Spark's checkpoints: the last batch, its offsets, its watermark.
 
-Knows: the text files under `offsets/` and `commits/` of a checkpoint. Refuses to know: Spark itself; it writes nothing.
-Invariant: what is told as read was committed: an offset that was planned and not finished does not count.
+Reads the text files under `offsets/` and `commits/`; writes nothing. Does not handle: Spark itself.
+Only committed offsets count as read: planned but unfinished offsets do not.
 
     offsets/7:  v1
                 {"batchWatermarkMs":1767225600000,"batchTimestampMs":…,"conf":{…}}
@@ -16,13 +16,13 @@ import msgspec
 from braidlog.spark.source.positions import IDENTITY
 
 Offsets = dict[str, dict[int, int]]
-"""Topic → partition → the next offset to be read."""
+"""Topic → partition → the next offset to read."""
 
 _NONE: Final = "-"
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where a query is. `batch` is -1 before its first."""
+    """The position of a query. `batch` is -1 before its first."""
 
     batch: int = -1
     offsets: Offsets = {}
@@ -34,7 +34,7 @@ class _Metadata(msgspec.Struct, frozen=True):
 
 
 def position(checkpoint: Path) -> Position:
-    """Where the query of a checkpoint is."""
+    """Return the position of a checkpoint's query."""
     committed = _numbers(checkpoint / "commits")
     if not committed:
         return Position()
@@ -45,12 +45,12 @@ def position(checkpoint: Path) -> Position:
         return Position(batch)
     lines = (checkpoint / "offsets" / str(batch)).read_text(encoding="utf-8").splitlines()
     metadata = msgspec.json.decode(lines[1], type=_Metadata)
-    found: Offsets = {}
+    offsets: Offsets = {}
     for line in lines[2:]:
         if line != _NONE:
             read = msgspec.json.decode(line, type=Offsets)
-            found |= {topic: numbers for topic, numbers in read.items() if not topic.endswith(IDENTITY)}
-    return Position(batch, found, metadata.batchWatermarkMs)
+            offsets |= {topic: numbers for topic, numbers in read.items() if not topic.endswith(IDENTITY)}
+    return Position(batch, offsets, metadata.batchWatermarkMs)
 
 
 def _numbers(folder: Path) -> list[int]:

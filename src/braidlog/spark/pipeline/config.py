@@ -1,8 +1,7 @@
-"""`pipeline.toml`: what a pipeline is told.
+"""`pipeline.toml`: the settings of a pipeline.
 
-Knows: names of settings, what each may be, which stand in each other's way. Refuses to know: Spark, servers, whether a file is
-there.
-Invariant: what is returned can be run as far as words alone can tell; what is wrong is one sentence that names the setting.
+Returned settings are valid as far as the file alone can tell; each error is one sentence that names the setting. Does
+not handle: Spark, servers, whether files exist.
 """
 
 import difflib
@@ -30,17 +29,17 @@ BUILT_IN: Final = (
     "windows-table",
     "state",
 )
-"""Names of stages that a pipeline of kind `events` has by itself."""
+"""Stage names that a pipeline of kind `events` defines."""
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _SPAN = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour|day)s?")
-_A_SPAN = 'a length of time is written "10 seconds", with milliseconds, seconds, minutes, hours or days'
+_A_SPAN = 'a duration is written "10 seconds", with milliseconds, seconds, minutes, hours or days'
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEADER: Final = "header:"
 
 
 def refusal(sentence: str) -> BrokerError:
-    """A pipeline that cannot be run as it is written."""
+    """Return the error for an invalid pipeline."""
     return BrokerError(Reason.INVALID_SETTING, sentence)
 
 
@@ -49,11 +48,11 @@ def is_uri(place: str) -> bool:
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A table of the file: what it does not name, nobody may write."""
+    """A table of the file; unknown settings are refused."""
 
 
 class Source(_Section, frozen=True):
-    """Where records come from."""
+    """The source of records."""
 
     topics: tuple[str, ...]
     servers: str = f"127.0.0.1:{KAFKA.port}"
@@ -63,7 +62,7 @@ class Source(_Section, frozen=True):
 
 
 class Run(_Section, frozen=True):
-    """How Spark runs it."""
+    """How Spark runs the pipeline."""
 
     trigger: str = "10 seconds"
     master: str = "local[*]"
@@ -71,7 +70,7 @@ class Run(_Section, frozen=True):
 
 
 class Upsert(_Section, frozen=True):
-    """A table with one row for each key."""
+    """A table with one row per key."""
 
     key: tuple[str, ...]
     order: str
@@ -86,20 +85,20 @@ class Tables(_Section, frozen=True):
     partition_by: dict[str, tuple[str, ...]] = {}
     upsert: dict[str, Upsert] = {}
     store: dict[str, str] = {}
-    """Properties of the object store that `storage` names, as pyiceberg calls them."""
+    """Properties of the object store in `storage`, in pyiceberg's names."""
     catalog: dict[str, str] = {}
-    """Of Iceberg tables in an object store: properties of the catalog, as pyiceberg calls them."""
+    """Iceberg tables in an object store: properties of the catalog, in pyiceberg's names."""
 
 
 class Dedup(_Section, frozen=True):
-    """What makes two records the same; where one of them is not there, a record's position."""
+    """What identifies duplicate records; if a part is missing, a record's position identifies it."""
 
     by: tuple[str, ...] = ()
     within: str = "1 hour"
 
 
 class Versions(_Section, frozen=True):
-    """An event-sourced topic: each aggregate's versions count up by one."""
+    """An event-sourced topic: the versions of each aggregate increase by one."""
 
     aggregate: str
     version: str
@@ -108,7 +107,7 @@ class Versions(_Section, frozen=True):
 
 
 class Silver(_Section, frozen=True):
-    """Records become columns."""
+    """Turns records into columns."""
 
     schema: str
     required: tuple[str, ...] = ()
@@ -120,13 +119,13 @@ class Silver(_Section, frozen=True):
 
 
 class DeadLetters(_Section, frozen=True):
-    """Where records go that cannot be read."""
+    """The destination of unreadable records."""
 
     topic: str = ""
 
 
 class Windows(_Section, frozen=True):
-    """Counts, and latencies if there are any, per window of event time."""
+    """Counts, and optionally latencies, per window of event time."""
 
     size: str = "1 minute"
     by: tuple[str, ...] = ()
@@ -145,7 +144,7 @@ class State(_Section, frozen=True):
 
 
 class Gold(_Section, frozen=True):
-    """What is made of clean events."""
+    """What is computed from clean events."""
 
     windows: Windows | None = None
     state: State | None = None
@@ -161,7 +160,7 @@ class Expectation(_Section, frozen=True):
 
 
 class OwnStage(_Section, frozen=True):
-    """A stage of one's own: SQL or Python over a layer."""
+    """A custom stage: SQL or Python over a layer."""
 
     name: str
     transform: str
@@ -173,7 +172,7 @@ class OwnStage(_Section, frozen=True):
 
 
 class WireLog(_Section, frozen=True):
-    """The log of a node's wires, as `braid serve --wire-log FILE --wire-format json` writes it."""
+    """A node's wire log, as `braid serve --wire-log FILE --wire-format json` writes it."""
 
     log: str
     page: str = "wire-log.html"
@@ -182,13 +181,13 @@ class WireLog(_Section, frozen=True):
 
 
 class Report(_Section, frozen=True):
-    """Where progress is reported."""
+    """Where to report progress."""
 
     admin: str = LOCAL_ADMIN_URL
 
 
 class Alerts(_Section, frozen=True):
-    """What `status --check` minds; a stage that has read everything is never silent."""
+    """The limits of `status --check`; a stage that has read everything is never silent."""
 
     lag_records: int = 1_000_000
     silent: str = "1 hour"
@@ -202,7 +201,7 @@ class Pipeline(_Section, frozen=True):
     kind: Literal["events", "sdp", "wire-log"] = "events"
     storage: str = "storage"
     checkpoints: str = ""
-    """Where storage is a URI: the folder of Spark's checkpoints, and of what else the pipeline remembers."""
+    """If storage is a URI: the local folder of Spark's checkpoints and of the pipeline's state."""
     source: Source | None = None
     run: Run = Run()
     tables: Tables = Tables()
@@ -217,31 +216,31 @@ class Pipeline(_Section, frozen=True):
 
 
 def read(folder: Path) -> Pipeline:
-    """The pipeline of a project folder."""
+    """Read the pipeline of a project folder."""
     path = folder / FILE_NAME
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise refusal(f"{path} is not there; `braid pipeline init {folder}` makes one") from None
+        raise refusal(f"{path} does not exist; `braid pipeline init {folder}` creates it") from None
     except (OSError, UnicodeDecodeError) as error:
         raise refusal(f"{path} cannot be read: {error}") from error
     return parse(text)
 
 
 def parse(text: str) -> Pipeline:
-    """The pipeline that a text describes."""
+    """Parse the text of a pipeline file."""
     try:
-        found = msgspec.convert(tomllib.loads(text), Pipeline)
+        pipeline = msgspec.convert(tomllib.loads(text), Pipeline)
     except tomllib.TOMLDecodeError as error:
-        raise refusal(f"{FILE_NAME} is no TOML: {error}") from error
+        raise refusal(f"{FILE_NAME} is not valid TOML: {error}") from error
     except msgspec.ValidationError as error:
         sentence = _sentence(str(error))
         if sentence.startswith("[tables.format]") and "'parquet'" in sentence:
             sentence = f"[tables] format = 'parquet': {NO_PARQUET}"
         raise refusal(f"{FILE_NAME}: {sentence}") from error
-    for complaint in _complaints(found):
+    for complaint in _complaints(pipeline):
         raise refusal(f"{FILE_NAME}: {complaint}")
-    return found
+    return pipeline
 
 
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
@@ -250,56 +249,60 @@ _INDEX = re.compile(r"\[\d+\]")
 
 
 def _sentence(words: str) -> str:
-    """msgspec's words, with the setting first; of a name that does not exist, those that do."""
+    """Return msgspec's message with the setting first; for an unknown name, list the valid ones."""
     if unknown := _UNKNOWN.fullmatch(words):
         where = _INDEX.sub("[]", unknown["where"] or "")
         names = _section(where).__struct_fields__
         near = difflib.get_close_matches(unknown["name"], names, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names)}"
-        return f"{_dotted(where)}there is no setting {unknown['name']!r}{hint}"
+        hint = f"; did you mean {near[0]!r}?" if near else f"; the settings are {', '.join(names)}"
+        return f"{_dotted(where)}unknown setting {unknown['name']!r}{hint}"
     parts = _WHERE.fullmatch(words)
     assert parts is not None
     return f"{_dotted(parts['where'] or '')}{parts['what']}"
 
 
 def _section(where: str) -> type[_Section]:
-    """The section of a place such as `gold.windows` or `stages[]`."""
-    found: type[_Section] = Pipeline
+    """Return the section type of a path such as `gold.windows` or `stages[]`."""
+    section: type[_Section] = Pipeline
     for name in filter(None, where.replace("[]", "").split(".")):
-        hint = get_type_hints(found)[name]
-        found = next(each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, _Section))
-    return found
+        hint = get_type_hints(section)[name]
+        section = next(
+            each for each in (hint, *get_args(hint)) if isinstance(each, type) and issubclass(each, _Section)
+        )
+    return section
 
 
 def _dotted(where: str) -> str:
     return f"[{where}] " if where else ""
 
 
-# -- what single settings cannot know ------------------------------------------------------------------------------
+# -- checks across settings ---------------------------------------------------------------------------------------
 
 
 def _complaints(pipeline: Pipeline) -> list[str]:
-    found = []
+    complaints = []
     if not _NAME.fullmatch(pipeline.name):
-        found.append(f"name = {pipeline.name!r}: a name is small letters, digits and dashes, and begins with a letter")
-    found += _places(pipeline)
+        complaints.append(
+            f"name = {pipeline.name!r}: use lower-case letters, digits and dashes, starting with a letter"
+        )
+    complaints += _places(pipeline)
     if not _SPAN.fullmatch(pipeline.alerts.silent):
-        found.append(f"[alerts] silent = {pipeline.alerts.silent!r}: {_A_SPAN}")
-    found += _OF_KIND[pipeline.kind](pipeline)
-    return found
+        complaints.append(f"[alerts] silent = {pipeline.alerts.silent!r}: {_A_SPAN}")
+    complaints += _OF_KIND[pipeline.kind](pipeline)
+    return complaints
 
 
 def _places(pipeline: Pipeline) -> list[str]:
-    """Tables may be in a store; checkpoints are read, locked and replaced as files."""
-    found, tables = [], pipeline.tables
+    """Check locations: tables may be in an object store; checkpoints are read, locked and replaced as files."""
+    complaints, tables = [], pipeline.tables
     if "://" in pipeline.checkpoints:
-        found.append(
-            f"checkpoints = {pipeline.checkpoints!r}: a folder on a disk that all machines share, not a URI: the pipeline reads "
-            "Spark's checkpoints itself, and its lock is beside them"
+        complaints.append(
+            f"checkpoints = {pipeline.checkpoints!r}: use a folder on a disk that all machines share, not a URI: "
+            "the pipeline reads Spark's checkpoints itself, and its lock is beside them"
         )
     if not is_uri(pipeline.storage):
-        found += [
-            f"{name}: where tables are in an object store; storage = {pipeline.storage!r} is a folder, which has everything"
+        complaints += [
+            f"{name}: only for tables in an object store; storage = {pipeline.storage!r} is a folder, which holds everything"
             for name, value in {
                 "checkpoints": pipeline.checkpoints,
                 "[tables.store]": tables.store,
@@ -307,94 +310,96 @@ def _places(pipeline: Pipeline) -> list[str]:
             }.items()
             if value
         ]
-        return found
+        return complaints
     schemes = STORES[tables.format]
     if not pipeline.storage.startswith(schemes):
-        found.append(
-            f"storage = {pipeline.storage!r}: {tables.format} tables are in a folder, or below {', '.join(schemes)}"
+        complaints.append(
+            f"storage = {pipeline.storage!r}: {tables.format} tables must be in a folder, or below {', '.join(schemes)}"
         )
     if pipeline.kind != "events":
-        found.append(
-            f'storage = {pipeline.storage!r}: only a pipeline of kind = "events" has its tables in an object store'
+        complaints.append(
+            f'storage = {pipeline.storage!r}: only a pipeline of kind = "events" can have its tables in an object store'
         )
     if tables.format == "iceberg" and not tables.catalog:
-        found.append("[tables.catalog]: Iceberg tables in an object store are found by a catalog (type, uri)")
+        complaints.append("[tables.catalog]: Iceberg tables in an object store need a catalog (type, uri)")
     if tables.format == "delta" and tables.catalog:
-        found.append("[tables.catalog]: Delta tables have none")
-    return found
+        complaints.append("[tables.catalog]: Delta tables do not use a catalog")
+    return complaints
 
 
 def _of_wire_log(pipeline: Pipeline) -> list[str]:
-    found = [] if pipeline.wire_log else ['kind = "wire-log" needs a section [wire_log] with log = "FILE"']
+    complaints = [] if pipeline.wire_log else ['kind = "wire-log" needs a section [wire_log] with log = "FILE"']
     if pipeline.wire_log and not 2 <= pipeline.wire_log.bins <= 1000:
-        found.append(f"[wire_log] bins = {pipeline.wire_log.bins}: from 2 to 1000")
-    return found
+        complaints.append(f"[wire_log] bins = {pipeline.wire_log.bins}: must be 2 to 1000")
+    return complaints
 
 
 def _of_events(pipeline: Pipeline) -> list[str]:
     source, silver = pipeline.source, pipeline.silver
     if source is None or silver is None:
         return ['kind = "events" needs the sections [source] and [silver]']
-    found = [] if source.topics else ["[source] topics: name at least one"]
-    found += _sizes(pipeline, source)
-    found += _tables(pipeline)
-    found += _spans(pipeline, silver)
-    found += _columns(pipeline, silver)
-    found += _of_stages(pipeline)
-    return found
+    complaints = [] if source.topics else ["[source] topics: name at least one"]
+    complaints += _sizes(pipeline, source)
+    complaints += _tables(pipeline)
+    complaints += _spans(pipeline, silver)
+    complaints += _columns(pipeline, silver)
+    complaints += _of_stages(pipeline)
+    return complaints
 
 
 def _sizes(pipeline: Pipeline, source: Source) -> list[str]:
-    found = []
+    complaints = []
     if source.max_records_per_batch < 0:
-        found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
+        complaints.append(
+            f"[source] max_records_per_batch = {source.max_records_per_batch}: must be at least 0; 0 is no limit"
+        )
     if pipeline.tables.target_file_bytes < 1:
-        found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
-    return found
+        complaints.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: must be at least 1")
+    return complaints
 
 
 def _of_sdp(pipeline: Pipeline) -> list[str]:
-    """Its flows are in files of their own, and so is what their names are."""
+    """Check a declarative pipeline: its flows and their names are in separate files."""
     if pipeline.source is None or not pipeline.source.topics:
         return ['kind = "sdp" needs a section [source] with topics = ["NAME"]']
-    found = [
-        f'[{name}]: a pipeline of kind = "sdp" has its layers in definitions/'
+    complaints = [
+        f'[{name}]: a pipeline of kind = "sdp" defines its layers in definitions/'
         for name in ("silver", "gold", "stages")
         if getattr(pipeline, name) != getattr(Pipeline(pipeline.name), name)
     ]
-    found += _sizes(pipeline, pipeline.source)
+    complaints += _sizes(pipeline, pipeline.source)
     if pipeline.tables.upsert:
-        found.append('[tables.upsert]: Spark\'s own pipelines only append to sinks; kind = "events" upserts')
+        complaints.append('[tables.upsert]: Spark\'s own pipelines only append to sinks; use kind = "events" to upsert')
     if not _SPAN.fullmatch(pipeline.run.trigger):
-        found.append(f"[run] trigger = {pipeline.run.trigger!r}: {_A_SPAN}")
-    return found
+        complaints.append(f"[run] trigger = {pipeline.run.trigger!r}: {_A_SPAN}")
+    return complaints
 
 
 _OF_KIND: Final = {"events": _of_events, "sdp": _of_sdp, "wire-log": _of_wire_log}
 
 
 def _tables(pipeline: Pipeline) -> list[str]:
-    """Tables that are partitioned or upserted are tables that there are; whether a column is there, its rows say."""
+    """Check that partitioned and upserted tables exist; whether their columns exist is known only from rows."""
     tables = {"bronze", "silver", "gaps", "windows"} | {own.table for own in pipeline.stages if own.table}
     settings = pipeline.tables
-    found = [
-        f"[tables.{setting}] {name}: there is no such table; there are {', '.join(sorted(tables))}"
+    complaints = [
+        f"[tables.{setting}] {name}: unknown table; the tables are {', '.join(sorted(tables))}"
         for setting, names in (("partition_by", settings.partition_by), ("upsert", settings.upsert))
         for name in names
         if name not in tables
     ]
-    for name, wanted in settings.upsert.items():
+    for name, upsert in settings.upsert.items():
         if name in ("bronze", "gaps"):
-            found.append(f"[tables.upsert] {name}: it has a row for everything that came, and none is replaced")
-        if not wanted.key:
-            found.append(f"[tables.upsert] {name}: key = [] names no column")
+            complaints.append(f"[tables.upsert] {name}: it keeps a row for every record, and replaces none")
+        if not upsert.key:
+            complaints.append(f"[tables.upsert] {name}: key = [] names no column")
         if name in settings.partition_by:
-            found.append(f"[tables.upsert] {name}: a table that is upserted cannot be in partition_by as well")
-    return found
+            complaints.append(f"[tables.upsert] {name}: an upserted table cannot be in partition_by as well")
+    return complaints
 
 
 def _spans(pipeline: Pipeline, silver: Silver) -> list[str]:
-    """Lengths of time are written alike everywhere."""
+    """Check durations."""
     windows = pipeline.gold.windows
     spans = {
         "[run] trigger": pipeline.run.trigger,
@@ -414,33 +419,33 @@ def _columns(pipeline: Pipeline, silver: Silver) -> list[str]:
         named.append(("[silver] event_time", silver.event_time))
     if pipeline.gold.windows:
         named += [("[gold.windows] by", name) for name in pipeline.gold.windows.by]
-    return [f"{where}: {name!r} is no name of a column" for where, name in named if not _COLUMN.fullmatch(name)]
+    return [f"{where}: {name!r} is not a valid column name" for where, name in named if not _COLUMN.fullmatch(name)]
 
 
 def _of_stages(pipeline: Pipeline) -> list[str]:
-    found = []
+    complaints = []
     names = list(BUILT_IN)
     for own in pipeline.stages:
         if not _NAME.fullmatch(own.name) or own.name in names:
-            found.append(f"[[stages]] {own.name!r} is taken, or is not small letters, digits and dashes")
+            complaints.append(f"[[stages]] {own.name!r} is taken, or not lower-case letters, digits and dashes")
         names.append(own.name)
         if bool(own.table) == bool(own.topic):
-            found.append(f"[[stages]] {own.name}: it writes one thing: table = or topic =")
+            complaints.append(f"[[stages]] {own.name}: set exactly one of table and topic")
         if own.table and not _NAME.fullmatch(own.table.replace("_", "-")):
-            found.append(
-                f"[[stages]] {own.name}: table = {own.table!r} is not small letters, digits, dashes, underscores"
+            complaints.append(
+                f"[[stages]] {own.name}: table = {own.table!r} is not lower-case letters, digits, dashes, underscores"
             )
         if own.reads == "windows" and not pipeline.gold.windows:
-            found.append(f"[[stages]] {own.name} reads windows, and there is no [gold.windows]")
+            complaints.append(f"[[stages]] {own.name} reads windows, but there is no [gold.windows]")
     seen: set[tuple[str, str]] = set()
     for each in pipeline.expectations:
         if each.stage not in names:
-            found.append(
-                f"[[expectations]] {each.name}: there is no stage {each.stage!r}; there are {', '.join(names)}"
+            complaints.append(
+                f"[[expectations]] {each.name}: unknown stage {each.stage!r}; the stages are {', '.join(names)}"
             )
         if not _COLUMN.fullmatch(each.name) or (each.stage, each.name) in seen:
-            found.append(f"[[expectations]] {each.name!r} is no name, or is there twice")
+            complaints.append(f"[[expectations]] {each.name!r} is empty, or occurs twice")
         if each.stage == "dead-letters":
-            found.append(f"[[expectations]] {each.name}: nothing is expected of dead letters")
+            complaints.append(f"[[expectations]] {each.name}: dead letters cannot have expectations")
         seen.add((each.stage, each.name))
-    return found
+    return complaints

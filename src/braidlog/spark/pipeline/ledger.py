@@ -1,8 +1,8 @@
-"""What a pipeline remembers of itself beside Spark's checkpoints: its generation, and the progress of its batches.
+"""The pipeline's own state beside Spark's checkpoints: its generation, and the progress of its batches.
 
-Knows: three files in the storage folder. Refuses to know: what a stage does.
-Invariants: a replay begins a generation, with checkpoints of its own; the file that names it is replaced whole and durably, so
-that a crash leaves the old one or the new one. One process at a time runs, replays or backfills.
+Does not handle: what a stage does. A replay begins a generation with new checkpoints. The generation file is replaced
+atomically and durably: after a crash the old or the new one exists. Only one process at a time runs, replays or
+backfills.
 
     storage/generation.json     {"latest": 2, "stages": {"silver": 2}, "starts": {"silver": {"startingOffsets": "{…}"}}}
     storage/progress.jsonl      a line for every micro-batch; the older half is dropped when it is large
@@ -24,11 +24,11 @@ PROGRESS_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
 class Generation(msgspec.Struct, frozen=True):
-    """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that
-    say where a stage begins to read, while it has no checkpoint of its own. `replacing`: tables of the generation before that are
-    still in their places. `from_bronze`: silver is yet to be made out of bronze, before its stream goes on. `token` is
-    the generation's own and nobody else's, also if a folder is thrown away and made again. `owner` and `tables`, of tables in an
-    object store: whose they are, and in which generation each was last made anew."""
+    """`stages`: the generation of each replayed stage; others have the first. `starts`: the options for where a stage
+    begins to read, until it has a checkpoint. `replacing`: tables of the previous generation that are still in place.
+    `from_bronze`: silver must be rebuilt from bronze before its stream continues. `token` is unique to the
+    generation, even if a folder is deleted and created again. `owner` and `tables`, for tables in an object store:
+    their owner, and the generation in which each was last recreated."""
 
     latest: int = 1
     stages: dict[str, int] = {}
@@ -62,7 +62,8 @@ class BatchProgress(msgspec.Struct, frozen=True):
     checked: int = 0
     violations: dict[str, int] = {}
     written: int | None = None
-    """Rows that the sink took; None where Spark does not say: the key-value stage, and batches of older versions."""
+    """Rows that the sink wrote; None if Spark does not report it: the key-value stage, and batches of older
+    versions."""
 
 
 class Ledger:
@@ -96,7 +97,7 @@ class Ledger:
             file.write(msgspec.json.encode(batch) + b"\n")
 
     def batches(self) -> Iterator[BatchProgress]:
-        """What was recorded, oldest first. A line that a crash has cut is passed over: it is the last one."""
+        """Yield the recorded batches, oldest first. An incomplete last line, left by a crash, is skipped."""
         try:
             lines = self._progress.read_bytes().splitlines()
         except FileNotFoundError:
@@ -113,12 +114,12 @@ class Ledger:
         lines = self._progress.read_bytes().splitlines(keepends=True)
         _replace(self._progress, b"".join(lines[len(lines) // 2 :]))
 
-    # -- one at a time -----------------------------------------------------------------------------------------
+    # -- locking -----------------------------------------------------------------------------------------------
 
     @contextmanager
     def alone(self) -> Iterator[ExitStack]:
-        """Refused while another process of this pipeline runs, replays or backfills. What is given holds the lock: whoever leaves
-        writers behind takes it over with `pop_all`, and the lock is held until the process has ended."""
+        """Hold the lock; refused while another process runs, replays or backfills this pipeline. A caller that leaves
+        writers behind takes the lock over with `pop_all`, and holds it until the process ends."""
         self._storage.mkdir(parents=True, exist_ok=True)
         with ExitStack() as held:
             lock = held.enter_context((self._storage / "lock").open("w"))
@@ -136,7 +137,7 @@ def _replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     new.replace(path)
-    # The folder too, or a crash can keep the bytes and lose the name.
+    # Sync the folder too, or a crash can keep the bytes and lose the name.
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

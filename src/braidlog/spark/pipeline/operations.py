@@ -1,7 +1,7 @@
-"""What a person does with a pipeline: run, replay, backfill, compact, ask how it stands.
+"""The operations of a pipeline: run, replay, backfill, compact, status.
 
-Knows: the order in which the parts are called. Refuses to know: arguments, terminals, signals: it is told when to stop.
-Invariant: whatever changes something holds the ledger's lock and settles an interrupted replay first.
+Does not handle: arguments, terminals, signals; the caller requests a stop.
+Every operation that changes something holds the ledger's lock, and first completes an interrupted replay.
 """
 
 from collections.abc import Callable, Iterator
@@ -34,29 +34,29 @@ from braidlog.spark.pipeline.wire_log import pipeline
 from braidlog.spark.pipeline.wire_log.pipeline import Analysed
 
 SHUFFLE_PARTITIONS: Final = "4"
-"""Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
+"""Spark's default of two hundred is for clusters; stateful stages keep the number with which they began."""
 
 
 _left_behind: Final[list[ExitStack]] = []
-"""Locks of pipelines that were stopped; the process holds them to its end."""
+"""Locks of stopped pipelines; the process holds them until it ends."""
 
 
 class Wishes(msgspec.Struct, frozen=True):
-    """How a command wants it, over what the file says."""
+    """Options of a command, which override the file."""
 
     master: str = ""
     conf: dict[str, str] = {}
     admin: str | None = None
     token: str = ""
     once: bool = False
-    """All that is there now, instead of on and on."""
+    """Process all existing records, then end."""
     only: frozenset[str] = frozenset()
-    """These stages; all, if it is empty."""
+    """Run only these stages; all if it is empty."""
 
 
 @contextmanager
 def session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
-    """Spark, until the block ends; Spark Connect where its own pipelines run."""
+    """Provide a Spark session; Spark Connect for declarative pipelines."""
     run: Run = project.pipeline.run
     conf = {"spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS, "spark.ui.showConsoleProgress": "false"}
     master = wishes.master or run.master
@@ -78,7 +78,7 @@ def session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
 
 @contextmanager
 def test_session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
-    """A small Spark of this machine for a handful of rows."""
+    """Provide a small local Spark session for a few rows."""
     few = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1", "spark.ui.enabled": "false"}
     conf = few | project.pipeline.run.conf | wishes.conf
     spark = braidlog.spark.session(
@@ -99,8 +99,8 @@ def _reported(
 ) -> Reporter:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
     recorder = ProgressRecorder(Ledger(project.storage), generation, show)
-    found = partial(places, project)
-    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=found)
+    locations = partial(places, project)
+    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=locations)
 
 
 def run(
@@ -111,7 +111,7 @@ def run(
     show: Callable[[StageProgress], object],
     plan: Plan | None = None,
 ) -> None:
-    """Run the stages until they are done or told to stop. With a plan, its replay begins first."""
+    """Run the stages until they are done or stopped. With a plan, begin its replay first."""
     with Ledger(project.storage).alone() as held:
         if plan is not None:
             if Ledger(project.storage).generation().latest != plan.generation - 1:
@@ -123,7 +123,7 @@ def run(
                 try:
                     _update(Engine(spark, project, generation, reporter), wishes, stop)
                 except Stopped:
-                    # Flows of an update that nobody waits for write until their session has ended.
+                    # Flows of an abandoned update keep writing until their session has ended.
                     _left_behind.append(held.pop_all())
                     raise
             else:
@@ -134,7 +134,7 @@ def run(
 
 def _update(engine: Engine, wishes: Wishes, stop: StopRequest) -> None:
     if wishes.only:
-        raise refusal("--stage: Spark's own pipelines run all flows that write to sinks, or none")
+        raise refusal("--stage: Spark's own pipelines always run all flows that write to sinks")
     if wishes.once:
         engine.once(stop)
     else:
@@ -145,7 +145,7 @@ def _run_stages(runner: Runner, project: Project, generation: Generation, wishes
     runner.prepare()
     names = {stage.name for stage in runner.stages}
     if unknown := sorted(wishes.only - names):
-        raise refusal(f"there is no stage {unknown[0]!r}; there are {', '.join(sorted(names))}")
+        raise refusal(f"unknown stage {unknown[0]!r}; the stages are {', '.join(sorted(names))}")
     if generation.from_bronze:
         replay.rebuild_from_bronze(runner, project)
     if wishes.once:
@@ -160,7 +160,7 @@ def check_dry_run(project: Project) -> None:
 
 
 def dry_run(spark: SparkSession, project: Project) -> list[str]:
-    """What flows where, when Spark has found that all of it fits."""
+    """Return the validated flows, as sentences."""
     engine = Engine(spark, project, Ledger(project.storage).generation())
     return [flow.sentence() for flow in engine.dry_run()]
 
@@ -175,7 +175,7 @@ def plan_replay(project: Project, origin: str) -> Plan:
 
 
 def check_backfill(project: Project) -> None:
-    """What can be refused before Java has started."""
+    """Refuse an impossible backfill before Java is started."""
     if project.is_declarative and not project.flows():
         raise refusal(backfilling.NOT_RUN)
 
@@ -183,30 +183,30 @@ def check_backfill(project: Project) -> None:
 def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry_run: bool) -> Filled:
     with Ledger(project.storage).alone():
         generation = replay.settle(project)
-        found = topic_ends(project)
+        source_ends = topic_ends(project)
         if project.is_declarative:
-            return flow_backfill.backfill(spark, project, generation, start, end, found, dry_run=dry_run)
-        backfilling.check(project, found)
+            return flow_backfill.backfill(spark, project, generation, start, end, source_ends, dry_run=dry_run)
+        backfilling.check(project, source_ends)
         runner = Runner(spark, project, generation)
-        return backfilling.backfill(runner, project, generation, start, end, found, dry_run=dry_run)
+        return backfilling.backfill(runner, project, generation, start, end, source_ends, dry_run=dry_run)
 
 
 def check_source(project: Project) -> None:
-    """See that the source is there: a wrong address is told before Java has started."""
+    """Check that the source can be reached: a wrong address is reported before Java is started."""
     if project.pipeline.kind != "wire-log":
         with connect(project) as client:
             ends(client, project.source.topics)
 
 
 def topic_ends(project: Project) -> Offsets:
-    """The ends of all topics of a pipeline; those of a layer that was never written are not there."""
+    """Return the ends of all topics of a pipeline, without those of layers that were never written."""
     layers = [] if project.is_declarative else [project.silver_topic, project.windows_topic]
     with connect(project) as client:
-        found = ends(client, project.source.topics)
+        topic_ends = ends(client, project.source.topics)
         for topic in layers:
             try:
-                found |= ends(client, [topic])
+                topic_ends |= ends(client, [topic])
             except RefusedError as error:
                 if error.reason is not Refusal.TOPIC_NOT_FOUND:
                     raise
-    return found
+    return topic_ends

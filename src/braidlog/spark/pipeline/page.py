@@ -1,7 +1,6 @@
-"""One page of a wire log: plots and tables in a single file that needs nothing else.
+"""Renders a wire log's report as one self-contained HTML page with plots and tables.
 
-Knows: how numbers become lines. Refuses to know: how they came about.
-Invariant: every text of the log is escaped; the page loads nothing from anywhere.
+Every text of the log is escaped; the page loads no external resource. Does not handle: computing the numbers.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ class Dialect(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """`pieces` are points for SVG; where there is no value, the line is broken."""
+    """A line of a plot. `pieces` are SVG points; a missing value interrupts the line."""
 
     label: str
     pieces: tuple[str, ...]
@@ -60,7 +59,7 @@ class Plot(msgspec.Struct, frozen=True):
 
 
 def plot(title: str, unit: str, count: int, series: dict[str, Sequence[float | None]]) -> Plot:
-    """Lines over `count` places, all from 0 to the greatest value."""
+    """Build a plot with `count` points per line, from 0 to the greatest value."""
     top = max((value for values in series.values() for value in values if value is not None), default=0.0) or 1.0
     lines = tuple(_line(label, values, count, top) for label, values in series.items())
     return Plot(title, f"{number(top)} {unit}", lines)
@@ -79,7 +78,7 @@ def _line(label: str, values: Sequence[float | None], count: int, top: float) ->
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter, as a person reads them."""
+    """Format a number with three significant digits."""
     if value is None:
         return "-"
     if value >= 1000 or value == int(value):
@@ -89,27 +88,29 @@ def number(value: float | None) -> str:
 
 def _plots(dialect: Dialect, count: int) -> tuple[Plot, Plot]:
     at = {each.number: each for each in dialect.bins}
-    found = [at.get(place) for place in range(count)]
+    points = [at.get(place) for place in range(count)]
     return (
-        plot("requests per second", "/s", count, {"requests": [each.per_second if each else 0.0 for each in found]}),
+        plot(
+            "requests per second", "/s", count, {"requests": [point.per_second if point else 0.0 for point in points]}
+        ),
         plot(
             "milliseconds to the answer",
             "ms",
             count,
             {
-                "p50": [each.p50_ms if each else None for each in found],
-                "p99": [each.p99_ms if each else None for each in found],
+                "p50": [point.p50_ms if point else None for point in points],
+                "p99": [point.p99_ms if point else None for point in points],
             },
         ),
     )
 
 
 def page(title: str, first: str, last: str, dialects: Sequence[Dialect], count: int) -> str:
-    """The whole page."""
+    """Render the page."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["number"] = number
     template = environment.from_string(files(__package__).joinpath("page.html").read_text(encoding="utf-8"))
-    sections: list[dict[str, Any]] = [{"dialect": each, "plots": _plots(each, count)} for each in dialects]
+    sections: list[dict[str, Any]] = [{"dialect": dialect, "plots": _plots(dialect, count)} for dialect in dialects]
     return template.render(
         title=title,
         first=first,
@@ -122,4 +123,4 @@ def page(title: str, first: str, last: str, dialects: Sequence[Dialect], count: 
 
 
 def _count(dialects: Sequence[Dialect]) -> int:
-    return sum(command.requests for each in dialects for command in each.commands)
+    return sum(command.requests for dialect in dialects for command in dialect.commands)

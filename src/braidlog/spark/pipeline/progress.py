@@ -1,6 +1,6 @@
-"""Progress of a pipeline's stages: a line of the ledger for each micro-batch, and a figure for whoever watches.
+"""Records the progress of a pipeline's stages in the ledger, and reports it.
 
-Knows: Spark's progress as JSON. Refuses to know: how it is shown.
+Does not handle: display.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from braidlog.spark.pipeline.ledger import BatchProgress, Generation, Ledger
 
 
 class StageProgress(msgspec.Struct, frozen=True):
-    """The last report of a stage. `lag` is in records, None where the source does not say."""
+    """The last report of a stage. `lag` is in records, None if the source does not report it."""
 
     stage: str
     state: str
@@ -26,12 +26,12 @@ class StageProgress(msgspec.Struct, frozen=True):
 
 
 def stage_of(report: QueryProgress) -> str:
-    """Queries are named `<pipeline>.<stage>`."""
+    """Return the stage of a query named `<pipeline>.<stage>`."""
     return (report.name or "").rpartition(".")[2]
 
 
 class ProgressRecorder:
-    """Writes batches into the ledger and passes on the stage's progress."""
+    """Writes batches to the ledger and forwards the stage's progress."""
 
     def __init__(self, ledger: Ledger, generation: Generation, show: Callable[[StageProgress], object]) -> None:
         self._ledger = ledger
@@ -57,8 +57,8 @@ class ProgressRecorder:
                 rows,
                 rate,
                 int((progress.get("durationMs") or {}).get("triggerExecution", 0)),
-                sum(int(each.get("numRowsDroppedByWatermark") or 0) for each in operators),
-                sum(int(each.get("numRowsTotal") or 0) for each in operators),
+                sum(int(operator.get("numRowsDroppedByWatermark") or 0) for operator in operators),
+                sum(int(operator.get("numRowsTotal") or 0) for operator in operators),
                 checked,
                 violations,
                 _written(progress),
@@ -73,13 +73,13 @@ def _written(progress: dict[str, Any]) -> int | None:
 
 
 def lag(progress: dict[str, Any]) -> int | None:
-    """How many records the sources have that the batch has not read."""
-    found = 0
+    """Return the number of records in the sources that the batch has not read."""
+    total = 0
     for source in progress.get("sources") or []:
         end, latest = source.get("endOffset"), source.get("latestOffset")
         if not isinstance(end, dict) or not isinstance(latest, dict):
             return None
         for topic, partitions in latest.items():
             for number, offset in partitions.items():
-                found += max(int(offset) - int(end.get(topic, {}).get(number, 0)), 0)
-    return found
+                total += max(int(offset) - int(end.get(topic, {}).get(number, 0)), 0)
+    return total

@@ -1,8 +1,7 @@
-"""Progress of streaming queries, reported to a node's admin port and to listeners of this process.
+"""Reports the progress of streaming queries to a node's admin port and to listeners in this process.
 
-Knows: Spark's listener of streaming queries, and one POST. Refuses to know: pipelines, terminals, files.
-Invariants: reporting never stops a query nor makes it wait: what does not fit the queue is dropped, an admin port that cannot be
-reached is named once and asked again; Spark's progress is passed on as it is.
+Does not handle: pipelines, terminals, files. Reporting never stops or delays a query. Reports that do not fit the
+queue are dropped. An unreachable admin port is logged once, and retried. Spark's progress is passed on unchanged.
 
     POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…},
                                 "tables": {name: place}}
@@ -43,7 +42,7 @@ _LIKE_PATH: Final = ("http://", "https://")
 
 Listener = Callable[[QueryProgress], object]
 Places = Callable[[], dict[str, str]]
-"""Where the tables are that there are by now."""
+"""Returns the locations of the tables that exist."""
 
 
 class Reporter(StreamingQueryListener):
@@ -61,12 +60,12 @@ class Reporter(StreamingQueryListener):
         spark.streams.addListener(self)
 
     def close(self) -> None:
-        """Stop listening; what was queued for the admin port is still sent, for a while."""
+        """Stop listening; queued reports are still sent, for a limited time."""
         if not self._is_open:
             return
         self._is_open = False
-        # Behind Spark Connect that waits, with a lock, for a thread that may wait for the lock: it is not done there, and what
-        # is still heard is not passed on.
+        # Behind Spark Connect removing a listener holds a lock and waits for a thread that may wait for the lock: so
+        # the listener stays, and later events are ignored.
         if not is_remote():
             self._spark.streams.removeListener(self)
         for listener in self._listeners:
@@ -80,12 +79,13 @@ class Reporter(StreamingQueryListener):
         self.close()
 
     def wait_for_end(self, run: str, seconds_max: float) -> bool:
-        """Spark calls listeners when it has time: whether the end of a run has come."""
+        """Wait for the end of a run, because Spark calls listeners late; return whether it has ended."""
         with self._change:
             return self._change.wait_for(lambda: run in self._ended, seconds_max)
 
     def wait_for_ends(self, count: int, seconds_max: float) -> bool:
-        """The same for as many runs as began together. They are forgotten then: a declarative pipeline has ever new ones."""
+        """Wait for the end of `count` runs that began together, then forget them: a declarative pipeline keeps
+        starting new ones."""
         with self._change:
             came = self._change.wait_for(lambda: len(self._ended) >= count, seconds_max)
             self._ended.clear()
@@ -100,7 +100,7 @@ class Reporter(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
         ids = str(progress.id), str(progress.runId)
-        self._names[ids[1]] = progress.name  # behind Spark Connect nobody is told of a start
+        self._names[ids[1]] = progress.name  # Spark Connect does not report starts
         figures = json.loads(progress.json)
         self._all(QueryProgress(*ids, progress.name, self._pipeline, "running", progress=figures))
 
@@ -126,11 +126,11 @@ class Reporter(StreamingQueryListener):
 
 
 class AdminPort:
-    """Posts reports, from a thread of its own."""
+    """Posts reports, from its own thread."""
 
     def __init__(self, admin: str, token: str = "") -> None:
         if not admin.startswith(_LIKE_PATH):
-            raise ValueError(f"{admin!r} is no http:// URL of an admin port")
+            raise ValueError(f"{admin!r} is not an http:// URL of an admin port")
         self._url = admin.rstrip("/") + PATH
         self._token = token
         self._queue: queue.Queue[QueryProgress | None] = queue.Queue(QUEUE_MAX)
@@ -142,7 +142,7 @@ class AdminPort:
         try:
             self._queue.put_nowait(report)
         except queue.Full:
-            log.debug("a report of %s is dropped: the admin port is slow", report.name)
+            log.debug("dropping a report of %s: the admin port is slow", report.name)
 
     def close(self) -> None:
         try:
@@ -167,16 +167,16 @@ class AdminPort:
                 answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                self._failed(f"it says {error.code}")
+                self._failed(f"it answered {error.code}")
         except OSError as error:
             self._failed(str(getattr(error, "reason", error)))
         else:
             self._was_reached = True
 
     def _failed(self, why: str) -> None:
-        """Said when it begins, not every time."""
+        """Log a failure when it begins, not each time."""
         if self._was_reached is not False:
-            log.warning("progress is not reported to %s: %s", self._url, why)
+            log.warning("cannot report progress to %s: %s", self._url, why)
         self._was_reached = False
 
 
@@ -189,8 +189,8 @@ def report(
     listeners: tuple[Listener, ...] = (),
     tables: Places = dict,
 ) -> Reporter:
-    """Report the progress of every streaming query of a session to a node's admin port (None: to none) and to `listeners`.
-    `tables` tells where a pipeline's are.
+    """Report the progress of every streaming query of a session to a node's admin port (None: to none) and to
+    `listeners`. `tables` returns the locations of a pipeline's tables.
 
     with report(spark, token="…"):
         query.awaitTermination()

@@ -1,7 +1,6 @@
-"""A project folder: its settings, and where its topics, tables and checkpoints are.
+"""A project folder: its settings, and the names of its topics, tables and checkpoints.
 
-Knows: names. Refuses to know: what is in them.
-Invariant: two pipelines of different names share no topic and, in different folders, no file.
+Pipelines with different names share no topic and, in different folders, no file.
 """
 
 from pathlib import Path
@@ -14,9 +13,9 @@ from braidlog.spark.pipeline.config import Pipeline, Silver, Source, is_uri, ref
 
 SOURCE: Final = "source"
 FLOWS: Final = "flows"
-"""Where Spark's own pipelines keep their checkpoints, in the storage folder."""
+"""The folder of the checkpoints of Spark's own pipelines, in the storage folder."""
 TESTS: Final = "tests"
-"""Where a project has its row tests."""
+"""The folder of a project's row tests."""
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -36,7 +35,7 @@ class Project(msgspec.Struct, frozen=True):
 
     @property
     def storage(self) -> Path:
-        """Where its files are; in an object store are tables only."""
+        """The local folder of its files; an object store holds only tables."""
         own = self.pipeline.checkpoints or "storage" if self.is_in_store else self.pipeline.storage
         return self.folder / own
 
@@ -57,14 +56,14 @@ class Project(msgspec.Struct, frozen=True):
         return self.storage / "tables" / name
 
     def table_names(self) -> list[str]:
-        """Those that a pipeline of kind `events` has, as far as its settings tell."""
-        found = ["bronze", "silver"]
-        found += ["gaps"] if self.silver.versions else []
-        found += ["windows"] if self.pipeline.gold.windows else []
-        return found + [own.table for own in self.pipeline.stages if own.table]
+        """Return the tables of a pipeline of kind `events`, as far as its settings show them."""
+        names = ["bronze", "silver"]
+        names += ["gaps"] if self.silver.versions else []
+        names += ["windows"] if self.pipeline.gold.windows else []
+        return names + [own.table for own in self.pipeline.stages if own.table]
 
     def place(self, table: str) -> str:
-        """Where whoever reads a table finds it: a folder, a URI, or its name in the catalog."""
+        """Return the location of a table for readers: a folder, a URI, or its name in the catalog."""
         if not self.is_in_store:
             return str(self.table(table))
         if self.pipeline.tables.format == "iceberg":
@@ -72,7 +71,7 @@ class Project(msgspec.Struct, frozen=True):
         return f"{self.pipeline.storage.rstrip('/')}/tables/{table}"
 
     def replaced(self, name: str, generation: int) -> Path:
-        """Where a table waits while another takes its place."""
+        """Return the folder of a replaced table."""
         return self.storage / "replaced" / f"{name}-{generation}"
 
     @property
@@ -80,19 +79,19 @@ class Project(msgspec.Struct, frozen=True):
         return self.pipeline.kind == "sdp"
 
     def flow(self, name: str) -> Path:
-        """What a flow of a declarative pipeline keeps; Spark names it after its sink."""
+        """Return the state folder of a declarative pipeline's flow; Spark names it after its sink."""
         return self.storage / FLOWS / "_checkpoints" / name
 
     def flows(self) -> list[str]:
-        """The flows of a declarative pipeline that have run."""
+        """Return the flows of a declarative pipeline that have run."""
         home = self.flow("")
         return sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
 
     def checkpoint(self, stage: str, generation: int) -> Path:
         if self.is_declarative:
-            # Spark counts them up when it is told to refresh a whole pipeline.
-            found = [path for path in self.flow(stage).glob("*/*") if path.name.isdigit()]
-            return max(found, key=lambda path: int(path.name), default=self.flow(stage))
+            # Spark increments this number when a pipeline is fully refreshed.
+            runs = [path for path in self.flow(stage).glob("*/*") if path.name.isdigit()]
+            return max(runs, key=lambda path: int(path.name), default=self.flow(stage))
         return self.storage / "checkpoints" / f"{stage}-{generation}"
 
     @property
@@ -109,14 +108,14 @@ class Project(msgspec.Struct, frozen=True):
         return (windows.topic if windows else "") or f"{self.name}.windows"
 
     def layer_topics(self, layer: str) -> tuple[str, ...]:
-        """The topics that hold a layer."""
+        """Return the topics that hold a layer."""
         if layer == SOURCE:
             return self.source.topics
         return {"silver": (self.silver_topic,), "windows": (self.windows_topic,)}[layer]
 
 
 def seconds_of(span: str) -> float:
-    """A length of time as a pipeline's file has it."""
+    """Parse a duration of a pipeline file."""
     count, unit = span.split()
     return int(count) * _SECONDS[unit.removesuffix("s")]
 

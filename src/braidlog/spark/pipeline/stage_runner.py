@@ -1,9 +1,8 @@
-"""Stages become streaming queries: all that there is, wave by wave, or on and on.
+"""Runs stages as streaming queries: wave by wave over all existing records, or continuously.
 
-Knows: how a query is started, waited for and stopped. Refuses to know: what a stage computes, signals, terminals.
-Invariants: a stage whose query fails stops all others, unless only its Python process did not start: then it is started again;
-a run that is stopped leaves checkpoints at which the next run begins; each sink counts a micro-batch once, so that one that
-was abandoned is done again without a trace.
+Does not handle: what a stage computes, signals, terminals. A stage whose query fails stops all others, unless only
+its Python process did not start: then the stage is restarted. After a stop the next run resumes from the checkpoints.
+Each sink commits a micro-batch once, so that an abandoned micro-batch can be repeated.
 """
 
 import logging
@@ -35,20 +34,20 @@ log = logging.getLogger("braidlog.spark")
 WAIT_SECONDS: Final = 0.2
 END_SECONDS_MAX: Final = 15.0
 START_ATTEMPTS_MAX: Final = 5
-"""Of a run with `--once`; a continuous one tries again for as long as it runs."""
+"""Restarts in a run with `--once`; a continuous run has no limit."""
 PAUSE_SECONDS: Final = 1.0
-"""Before a stage is started again; twice as long each time, up to the next."""
+"""The pause before a restart; it doubles each time, up to the next constant."""
 PAUSE_SECONDS_MAX: Final = 60.0
 UPSERT_RECORDS_MAX: Final = 100_000
-"""A micro-batch that is merged into a table is in the driver's memory."""
+"""A micro-batch that is merged into a table is held in the driver's memory."""
 _NOT_UP: Final = "Python worker failed to connect back"
-"""Spark's only word for a process that took longer than ten seconds to start; each sink counts what is done again once."""
+"""Spark's message for a process that took longer than ten seconds to start; sinks ignore repeated micro-batches."""
 _RAISED: Final = "[USER_RAISED_EXCEPTION] "
 _BLANKS: Final = "\t "
 
 
 class StageFailed(Exception):  # noqa: N818 - what it says
-    """A stage's query ended by itself. `why` is the line of Spark's story that tells it."""
+    """A stage's query has failed. `why` is the line of Spark's error that names the cause."""
 
     def __init__(self, stage: str, why: str, *, by_expectation: bool) -> None:
         super().__init__(f"stage {stage} failed: {why}")
@@ -58,9 +57,9 @@ class StageFailed(Exception):  # noqa: N818 - what it says
 
 
 class StopRequest:
-    """A wish to stop that a signal handler may make while its own thread waits for it.
+    """A request to stop that a signal handler may make while its own thread waits for it.
 
-    `threading.Event` cannot: `set` in the handler would wait for the lock that the interrupted `wait` holds.
+    `threading.Event` cannot do this: `set` in the handler would wait for the lock that the interrupted `wait` holds.
     """
 
     def __init__(self) -> None:
@@ -77,23 +76,23 @@ class StopRequest:
             self._gate.release()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it was wished before the time was over."""
+        """Wait; return whether the stop was requested in time."""
         if self._gate.acquire(timeout=seconds):
             self._gate.release()
         return self._is_set
 
 
 class Stopped(Exception):  # noqa: N818 - what it says
-    """Told to stop, and stopped."""
+    """The run was stopped by request."""
 
 
 def connect(project: Project) -> Client:
-    """The node that has the project's topics. A person waits: who does not answer soon is not there."""
+    """Connect to the node that has the project's topics, with short timeouts because a person waits."""
     return braidlog.connect(servers_of.parse(project.source.servers), retry_timeout=FIRST_ANSWER_SECONDS_MAX)
 
 
 def ends(client: Client, topics: Iterable[str]) -> Offsets:
-    """The next offset of every partition, as the server knows it."""
+    """Return the next offset of every partition, as the server reports it."""
     return {
         topic: {number: span.latest for number, span in enumerate(client.admin.describe_topic(topic).partitions)}
         for topic in topics
@@ -101,15 +100,15 @@ def ends(client: Client, topics: Iterable[str]) -> Offsets:
 
 
 def ensure_topics(project: Project, topics: Iterable[str]) -> None:
-    """Make those that are not there, with as many partitions as the source has."""
+    """Create the topics that do not exist, with as many partitions as the source has."""
     with connect(project) as client:
-        partitions = max(len(found) for found in ends(client, project.source.topics).values())
+        partitions = max(len(offsets) for offsets in ends(client, project.source.topics).values())
         for topic in topics:
             client.admin.ensure_topic(topic, partitions)
 
 
 class Runner:
-    """The stages of one project in one session."""
+    """Runs the stages of one project in one session."""
 
     def __init__(
         self, spark: SparkSession, project: Project, generation: Generation, reporter: Reporter | None = None
@@ -122,23 +121,23 @@ class Runner:
         self.stages = stages_of(self.layers, generation.latest)
 
     def prepare(self) -> None:
-        """See that the source is there, and make the topics of layers that are not."""
+        """Check that the source can be reached, and create the missing topics of layers."""
         ensure_topics(self._project, [stage.writes.topic for stage in self.stages if isinstance(stage.writes, ToTopic)])
 
     def once(self, stop: StopRequest, only: frozenset[str] = frozenset()) -> None:
-        """Everything that is there now, through all layers: a layer is read when all that write it are done."""
+        """Process all existing records through all layers: a layer is read when all its writers are done."""
         chosen = [stage for stage in self.stages if not only or stage.name in only]
         for wave in sorted({stage.wave for stage in chosen}):
             self._attend([stage for stage in chosen if stage.wave == wave], stop, once=True)
 
     def forever(self, stop: StopRequest, only: frozenset[str] = frozenset()) -> None:
-        """Until told to stop."""
+        """Run until stopped."""
         self._attend([stage for stage in self.stages if not only or stage.name in only], stop)
 
     # -- reading and writing -------------------------------------------------------------------------------------
 
     def read_options(self, stage: Stage) -> dict[str, str]:
-        """How a stage reads its layer."""
+        """Return the options with which a stage reads its layer."""
         source = self._project.source
         options = {
             "servers": source.servers,
@@ -164,7 +163,7 @@ class Runner:
         return writer.trigger(processingTime=self._project.pipeline.run.trigger).start()
 
     def publish_batch(self, stage: Stage, raw: DataFrame) -> None:
-        """What a stage that writes to a topic makes of a batch of records, outside of its stream: once in each generation."""
+        """Write the topic of a stage for a batch of records, outside its stream: once in each generation."""
         assert isinstance(stage.writes, ToTopic)
         options = {
             "servers": self._project.source.servers,
@@ -186,7 +185,7 @@ class Runner:
             case ToKeys(servers, last):
 
                 def put(batch: DataFrame, _number: int) -> None:
-                    # Setting a key again to what it is changes nothing: a batch that is done twice is done once.
+                    # Setting a key to the same value again changes nothing: repeating a batch is safe.
                     last(batch).write.format("braidlog-kv").options(servers=servers).mode("append").save()
 
                 return writer.foreachBatch(put)
@@ -194,14 +193,14 @@ class Runner:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _attend(self, stages: list[Stage], stop: StopRequest, *, once: bool = False) -> None:
-        """Start queries, see to them until they end or are told to, and leave none behind."""
+        """Start queries and monitor them until they end or are stopped; then stop all."""
         started: dict[str, StreamingQuery] = {}
         attempts: Counter[str] = Counter()
         due = {stage.name: 0.0 for stage in stages}
         failed = ""
         try:
             while due or any(query.isActive for query in started.values()):
-                # One at a time: Spark gives the Python process of each source ten seconds to come up, however busy it is.
+                # One at a time: Spark gives the Python process of each source only ten seconds to start.
                 name = min(due, key=due.__getitem__, default="")
                 late = []
                 if name and due[name] <= time.monotonic() and all(_is_up(query) for query in started.values()):
@@ -224,13 +223,13 @@ class Runner:
         finally:
             self._end(started)
         if failed:
-            raise StageFailed(failed, "its Python process does not start", by_expectation=False)
+            raise StageFailed(failed, "its Python process did not start", by_expectation=False)
 
     def _start_one(self, stage: Stage, started: dict[str, StreamingQuery], *, once: bool) -> list[str]:
-        """Add the stage's query; its name if that may be tried again."""
+        """Start the stage's query; return its name if the start may be retried."""
         try:
             started[stage.name] = self._start(stage, once=once)
-        except PySparkException as error:  # the source is planned by a Python process, too
+        except PySparkException as error:  # a Python process plans the source, too
             if _NOT_UP not in str(error):
                 raise
             return [stage.name]
@@ -238,7 +237,7 @@ class Runner:
 
     @staticmethod
     def _see(started: dict[str, StreamingQuery]) -> list[str]:
-        """Raise what a stage has failed with; name those that Spark gave no process to, which may be tried again."""
+        """Raise a stage's failure; return the stages whose Python process did not start, which may be retried."""
         late = []
         for name, query in started.items():
             error = None if query.isActive else query.exception()
@@ -251,7 +250,7 @@ class Runner:
 
     def _end(self, started: dict[str, StreamingQuery]) -> None:
         for query in started.values():
-            # One that failed says so again when it is stopped; it was seen.
+            # A failed query raises again when it is stopped; its failure was handled.
             with suppress(PySparkException):
                 query.stop()
         if self._reporter is not None:
@@ -260,12 +259,12 @@ class Runner:
 
 
 def _is_up(query: StreamingQuery) -> bool:
-    """Whether the sources of a query are there; also of one that has ended."""
+    """Return whether the sources of a query have started; true for one that has ended."""
     return not query.isActive or not query.status["message"].startswith("Initializing")
 
 
 def cause(story: str) -> str:
-    """The line of a Java and Python story that a person wants: what was raised on purpose, else the innermost error."""
+    """Return the relevant line of a Java and Python error: what was raised on purpose, else the innermost error."""
     lines = [line.strip(_BLANKS) for line in story.splitlines() if line.strip(_BLANKS)]
     for line in lines:
         _, raised, rest = line.partition(_RAISED)
@@ -273,10 +272,10 @@ def cause(story: str) -> str:
             return rest.partition(" SQLSTATE")[0]
     errors = [line for line in lines if _is_python_error(line)]
     inner = errors or [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (inner[-1] if inner else lines[0] if lines else "Spark gives no reason")[:500]
+    return (inner[-1] if inner else lines[0] if lines else "Spark gave no reason")[:500]
 
 
 def _is_python_error(line: str) -> bool:
-    """`braidlog.client.errors.ConnectError: …`, `OptionError: …`: the last line of a traceback."""
+    """Match the last line of a traceback: `braidlog.client.errors.ConnectError: …`, `OptionError: …`."""
     name, colon, _ = line.partition(": ")
     return bool(colon) and name.replace(".", "").isidentifier() and name.endswith(("Error", "Failed", "Fault"))

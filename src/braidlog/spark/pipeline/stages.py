@@ -1,7 +1,7 @@
-"""The stages of a pipeline, as a table: what each reads, what it makes of it, where it writes.
+"""The stages of a pipeline as a table: what each reads, computes and writes.
 
-Knows: the order of layers. Refuses to know: how a query is started, watched or stopped.
-Invariant: a stage reads one layer and writes one thing; a layer is written by a stage of an earlier wave than all that read it.
+A stage reads one layer and writes one output. The stages that write a layer run in an earlier wave than its readers.
+Does not handle: starting, monitoring or stopping queries.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from braidlog.spark.pipeline.layers.transforms import Transform
 from braidlog.spark.pipeline.project import SOURCE, Project
 
 WAVES: Final = {SOURCE: 0, "silver": 1, "windows": 2}
-"""When a layer can be read: after the stages of the waves before it."""
+"""The wave in which a layer can be read: after the stages of earlier waves."""
 
 Frames = Callable[[DataFrame], DataFrame]
 
@@ -33,14 +33,14 @@ class ToTopic(msgspec.Struct, frozen=True):
 
 
 class ToKeys(msgspec.Struct, frozen=True):
-    """`last` makes of a batch of rows one row per key."""
+    """Keys of the store. `last` reduces a batch to one row per key."""
 
     servers: str
     last: Frames
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """`make` gives rows, on which expectations are checked; `form` gives them the form that the target takes."""
+    """`make` returns rows, on which expectations are checked; `form` converts them for the target."""
 
     name: str
     reads: str
@@ -61,7 +61,7 @@ class Stage(msgspec.Struct, frozen=True):
 
 
 class Layers:
-    """What layers look like: made once for a pipeline, for it takes Spark to tell."""
+    """The schemas of layers, computed once per pipeline, because that needs Spark."""
 
     def __init__(self, spark: SparkSession, project: Project) -> None:
         self.project = project
@@ -75,7 +75,7 @@ class Layers:
         return gold.windows(self.spark.createDataFrame([], self.silver_schema), settings).schema
 
     def silver_rows(self, raw: DataFrame) -> DataFrame:
-        """Typed rows, each once."""
+        """Return typed rows without duplicates."""
         settings = self.project.silver
         return silver.once(silver.rows(raw, settings, self.transforms), settings)
 
@@ -84,21 +84,23 @@ class Layers:
 
 
 def stages_of(layers: Layers, generation: int) -> list[Stage]:
-    """All stages, in the order of their waves."""
+    """Return all stages, in the order of their waves."""
     project = layers.project
-    found = _of_source(layers, generation)
-    found.append(Stage("silver-table", "silver", layers.from_silver, ToTable("silver")))
+    stages = _of_source(layers, generation)
+    stages.append(Stage("silver-table", "silver", layers.from_silver, ToTable("silver")))
     if versions := project.silver.versions:
-        found.append(Stage("gaps", "silver", lambda raw: gaps.gaps(layers.from_silver(raw), versions), ToTable("gaps")))
+        stages.append(
+            Stage("gaps", "silver", lambda raw: gaps.gaps(layers.from_silver(raw), versions), ToTable("gaps"))
+        )
     if state := project.pipeline.gold.state:
-        found.append(_state(layers, state))
+        stages.append(_state(layers, state))
     if windows := project.pipeline.gold.windows:
-        found += _windows(layers, windows)
-    found += [_own(layers, own) for own in project.pipeline.stages]
+        stages += _windows(layers, windows)
+    stages += [_own(layers, own) for own in project.pipeline.stages]
     expected = project.pipeline.expectations
     complete = [
         msgspec.structs.replace(stage, expectations=tuple(each for each in expected if each.stage == stage.name))
-        for stage in found
+        for stage in stages
     ]
     return sorted(complete, key=lambda stage: stage.wave)
 

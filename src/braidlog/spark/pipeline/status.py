@@ -1,7 +1,7 @@
-"""How a pipeline stands: per stage its last batch, how far it has read, how far it is behind, what its expectations counted.
+"""The status of a pipeline: per stage its last batch, its offsets, its lag, and its violated expectations.
 
-Knows: checkpoints, the progress of batches, and the ends of topics. Refuses to know: Spark: it is asked while nothing runs, too.
-Invariant: lag is what the server has and the checkpoint has not committed; nothing is guessed where the server is not asked.
+Reads checkpoints, the ledger, and the ends of topics; needs no Spark, and works while the pipeline runs.
+Lag is what the server has and the checkpoint has not committed; it is unknown if the server was not contacted.
 """
 
 from collections import defaultdict
@@ -14,12 +14,13 @@ from braidlog.spark.pipeline.ledger import BatchProgress, Ledger
 from braidlog.spark.pipeline.project import SOURCE, Project
 
 DEAD_LETTERS = ("dead-letters", "dead_letters")
-"""The stage; Spark's own pipelines have no dashes in names."""
+"""The stage's name; Spark's own pipelines do not allow dashes."""
 
 
 class StageStatus(msgspec.Struct, frozen=True):
-    """`lag` is None if the server was not asked. Rows and violations are those of the batches in the ledger: `rows` were read,
-    `written` came out (None where Spark does not count them), `dead` of those as dead letters, `late_rows` were dropped."""
+    """The status of a stage. `lag` is None if the server was not contacted. The counts cover the batches in the
+    ledger: `rows` were read, `written` came out (None if Spark does not count them), `dead` are dead letters among
+    them, `late_rows` were dropped."""
 
     stage: str
     reads: str
@@ -37,7 +38,7 @@ class StageStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """`tables`: where those are that the pipeline writes."""
+    """`tables`: the locations of the tables that the pipeline writes."""
 
     pipeline: str
     stages: tuple[StageStatus, ...]
@@ -45,35 +46,36 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def layers_read(project: Project) -> dict[str, str]:
-    """Which layer each stage reads, as far as the settings tell; of a declarative pipeline, as far as it has run."""
+    """Return the layer that each stage reads; of a declarative pipeline, only flows that have run."""
     if project.is_declarative:
         return dict.fromkeys(project.flows(), SOURCE)
-    found = {"bronze": SOURCE, "silver": SOURCE, "dead-letters": SOURCE, "silver-table": "silver"}
+    layers = {"bronze": SOURCE, "silver": SOURCE, "dead-letters": SOURCE, "silver-table": "silver"}
     if project.silver.versions:
-        found["gaps"] = "silver"
+        layers["gaps"] = "silver"
     if project.pipeline.gold.state:
-        found["state"] = "silver"
+        layers["state"] = "silver"
     if project.pipeline.gold.windows:
-        found |= {"windows": "silver", "windows-table": "windows"}
-    return found | {own.name: own.reads for own in project.pipeline.stages}
+        layers |= {"windows": "silver", "windows-table": "windows"}
+    return layers | {own.name: own.reads for own in project.pipeline.stages}
 
 
 def status(project: Project, ends: Offsets | None) -> Status:
-    """`ends`: the next offset of each partition of the topics, if a server was asked."""
+    """Return the status. `ends`: the next offset of each partition of the topics; None if the server was not
+    contacted."""
     ledger = Ledger(project.storage)
     generation = ledger.generation()
     recorded: dict[str, list[BatchProgress]] = defaultdict(list)
     for each in ledger.batches():
         if each.generation == generation.of(each.stage):
             recorded[each.stage].append(each)
-    found = []
+    stages = []
     for stage, layer in layers_read(project).items():
         number = generation.of(stage)
         where = position(project.checkpoint(stage, number))
         begin = generation.starts.get(stage, {}).get("startingOffsets")
         batches = recorded[stage]
-        known = [each.written for each in batches if each.written is not None]
-        found.append(
+        known = [batch.written for batch in batches if batch.written is not None]
+        stages.append(
             StageStatus(
                 stage,
                 layer,
@@ -81,26 +83,26 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 where.batch,
                 where.offsets,
                 None if ends is None else _lag(project.layer_topics(layer), where.offsets, ends, begin),
-                sum(each.rows for each in batches),
+                sum(batch.rows for batch in batches),
                 sum(known) if known or not batches else None,
                 sum(known) if stage in DEAD_LETTERS else 0,
                 batches[-1].time if batches else None,
                 batches[-1].rows_per_second if batches else None,
-                sum(each.late_rows for each in batches),
+                sum(batch.late_rows for batch in batches),
                 _violations(batches),
             )
         )
-    return Status(project.name, tuple(found), places(project))
+    return Status(project.name, tuple(stages), places(project))
 
 
 def places(project: Project) -> dict[str, str]:
-    """Where the tables are that there are."""
+    """Return the locations of the existing tables."""
     names = project.flows() if project.is_declarative else project.table_names()
     return {name: project.place(name) for name in names if project.is_in_store or project.table(name).is_dir()}
 
 
 def _lag(topics: Iterable[str], read: Offsets, ends: Offsets, begin: str | None) -> int:
-    """Before the first batch, from where the stage will begin to read."""
+    """Return the lag; before the first batch, from where the stage will begin to read."""
     starts: Offsets = msgspec.json.decode(begin, type=Offsets) if begin and begin.startswith("{") else {}
     lag = 0
     for topic in topics:
@@ -111,8 +113,8 @@ def _lag(topics: Iterable[str], read: Offsets, ends: Offsets, begin: str | None)
 
 
 def _violations(batches: list[BatchProgress]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in batches:
-        for name, count in each.violations.items():
-            found[name] = found.get(name, 0) + count
-    return found
+    violations: dict[str, int] = {}
+    for batch in batches:
+        for name, count in batch.violations.items():
+            violations[name] = violations.get(name, 0) + count
+    return violations

@@ -1,12 +1,12 @@
-"""Topics as a Spark sink: rows of a DataFrame become records, each once, whatever is killed in between.
+"""Topics as a Spark sink: rows of a DataFrame become records, each once, even after crashes.
 
-How a batch counts once is the broker's affair (docs/adr/0029-sink-batches.md).
+The broker ensures that a batch is committed once (docs/adr/0029-sink-batches.md).
 
-| file | what it knows |
+| file | contents |
 |---|---|
-| `options.py` | what can be set |
-| `columns.py` | what a row may hold |
-| `filling.py` | how columns become batches, and which row goes where |
-| `task.py` | what a task does: its rows into a stage |
+| `options.py` | the options |
+| `columns.py` | the columns that a row may have |
+| `filling.py` | packs rows into batches, and chooses partitions |
+| `task.py` | a task: writes its rows to a stage |
 | `writers.py` | Spark's interface: tasks write, the driver commits or aborts |
 """

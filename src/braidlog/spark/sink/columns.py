@@ -1,6 +1,6 @@
-"""What a row may hold: the columns of Kafka's own sink, and a time.
+"""The columns that a row may have: those of Kafka's own sink, and a timestamp.
 
-Invariant: what cannot be written is refused before anything is, by the column's name and with the type that it takes.
+A column that cannot be written is refused before anything is written; the error names it and the expected type.
 """
 
 from typing import Final
@@ -16,23 +16,22 @@ RECORD: Final[Columns] = {
     "topic": ("string",),
     "partition": ("int",),
     "timestamp": ("timestamp",),
-    # What the source gives beside these: the log says it anew, so that what was read can be written as it is.
+    # The source's other columns: the log sets them again, so that rows can be written as they were read.
     "offset": (),
     "timestampType": (),
 }
 _UNKNOWN: Final = (
-    "column `{name}` has no place in a record, which takes {known}: "
-    "drop it, or pack it into `value` (to_json, to_avro, …)"
+    "column `{name}` is not part of a record, which has {known}: drop it, or pack it into `value` (to_json, to_avro, …)"
 )
 
 
 def check_record(schema: StructType, *, topic: str | None) -> None:
-    """Raise a `ColumnError` unless the columns are those of a record."""
+    """Raise `ColumnError` unless the columns are those of a record."""
     if "value" not in schema.names:
         raise ColumnError(
-            "a record has a value: the DataFrame needs a column `value` (binary or string), "
+            "a record needs a value: the DataFrame needs a column `value` (binary or string), "
             f"it has {', '.join(schema.names)}"
         )
     if topic is None and "topic" not in schema.names:
-        raise ColumnError("no topic is said: set the option topic, or give each row a column `topic` (string)")
+        raise ColumnError("no topic is given: set the option topic, or add a column `topic` (string)")
     check_columns(schema, RECORD, _UNKNOWN)

@@ -1,9 +1,8 @@
-"""Columns to batches: the rows of one topic, spread over its partitions, packed until a batch is full.
+"""Packs the rows of one topic into batches, spread over its partitions.
 
-Knows: Arrow's arrays, which row goes to which partition, how large a batch is. Refuses to know: producers, networks, Spark.
-Invariants: rows of one key, or of one chosen partition, keep their order; a key is always in the partition that Kafka's default
-partitioner gives it; rows with neither key nor partition fill one batch, then the next partition's. Rows are packed in C; only
-those of a DataFrame with headers become Python objects.
+Does not handle: producers, networks, Spark. Rows of one key, or of one chosen partition, keep their order. A key is
+always in the partition that Kafka's default partitioner chooses. Rows with neither key nor partition fill one batch,
+then the next partition's. Rows are packed in C; only those of a DataFrame with headers become Python objects.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +18,16 @@ from braidlog.codec.batch.records_section import Header
 from braidlog.codec.columns.arrow_to_records import Strings, append_rows, group_rows
 
 Emit = Callable[[int, Section], None]
-"""emit(partition, section): one full batch."""
+"""emit(partition, section): called with each full batch."""
 Announce = Callable[[Sequence[int]], None]
-"""announce(partitions): these will be written to."""
+"""announce(partitions): called before partitions are written to."""
 
 _OBJECT_BYTES, _HEADER_BYTES = 64, 16
-"""What a record and a header take beside their bytes, where objects are weighed."""
+"""Overhead of a record and of a header, for rows with headers."""
 
 
 _SMALL = {pa.large_binary(): pa.binary(), pa.large_string(): pa.string()}
-"""What a session may be told to use instead."""
+"""Arrow types that a session's settings may produce instead."""
 
 
 class RowError(ValueError):
@@ -46,14 +45,14 @@ class _Open:
         self.base_time = self.latest = 0
 
     def take(self) -> Section:
-        """What is in it; then it is empty."""
+        """Return the batch's contents and empty it."""
         section = Section(self.data, self.records, self.base_time, self.latest)
         self.data, self.records = bytearray(), 0
         return section
 
 
 class _Rows:
-    """The columns of one Arrow batch, as the packing functions take them."""
+    """The columns of one Arrow batch, in the form of the packing functions."""
 
     def __init__(self, batch: pa.RecordBatch, now_ms: int) -> None:
         self.count: int = batch.num_rows
@@ -86,7 +85,7 @@ class Filling:
         self._announce_partitions = announce
         self._open = [_Open() for _ in range(partitions)]
         self._current = first % partitions
-        """Where rows go that belong to no partition."""
+        """The partition for rows without key and partition."""
         self._announced: set[int] = set()
 
     def append(self, batch: pa.RecordBatch, now_ms: int) -> None:
@@ -107,11 +106,11 @@ class Filling:
 
     @property
     def held_bytes(self) -> int:
-        """In batches that are not full yet."""
+        """The bytes in batches that are not full yet."""
         return sum(len(opened.data) for opened in self._open)
 
     def finish(self) -> None:
-        """Emit what is not full."""
+        """Emit the batches that are not full."""
         for number, opened in enumerate(self._open):
             if opened.records:
                 self._emit(number, opened.take())
@@ -129,18 +128,19 @@ class Filling:
                 self._emit(number, self._open[number].take())
 
     def _spread(self, rows: _Rows, order: bytearray | None, at: int, until: int) -> None:
-        """Fill one partition's batch, then go on with the next one's: large batches, and all partitions in turn."""
+        """Fill one partition's batch, then continue with the next partition: batches stay large, and partitions take
+        turns."""
         while at < until:
             self._announce([self._current])
             at = self._pack(self._current, rows, order, at, until)
             if at < until:
                 self._emit(self._current, self._open[self._current].take())
                 self._current = (self._current + 1) % self._partitions
-                # Who fills more than one batch will see all partitions: they are announced in one go.
+                # Rows that fill more than one batch reach all partitions: announce all of them together.
                 self._announce(range(self._partitions))
 
     def _pack(self, number: int, rows: _Rows, order: bytearray | None, at: int, until: int) -> int:
-        """Pack rows into a partition's open batch until it is full; where it stopped."""
+        """Pack rows into a partition's open batch until it is full; return the next row."""
         opened = self._open[number]
         if rows.headers is not None:
             return self._pack_objects(opened, rows, order, at, until)
@@ -163,10 +163,10 @@ class Filling:
         return stop
 
     def _pack_objects(self, opened: _Open, rows: _Rows, order: bytearray | None, at: int, until: int) -> int:
-        """Headers are lists of pairs in every row, and few use them: such rows take the kernel's other way, a batch at a time."""
+        """Pack rows with headers, which are rare: Python objects, encoded a batch at a time."""
         assert rows.headers is not None
         if opened.records:
-            return at  # full as it is: the caller emits it and comes again
+            return at  # the batch is full: the caller emits it and calls again
         chosen: list[int] = []
         size = 0
         while at < until:
@@ -200,17 +200,17 @@ def _strings(column: pa.Array) -> Strings:
 
 
 def _times(column: pa.Array, now_ms: int) -> memoryview:
-    """Milliseconds; rows without a time have this one."""
+    """Return milliseconds; rows without a timestamp get `now_ms`."""
     millis = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     filled = millis.fill_null(now_ms) if millis.null_count else millis
     if len(filled) and pc.min(filled).as_py() < 0:
-        raise RowError("a record's time is not before 1970")
+        raise RowError("a record's timestamp must not be before 1970")
     return memoryview(filled.buffers()[1]).cast("B")[8 * filled.offset :]
 
 
 def _numbers(column: pa.Array) -> tuple[memoryview, memoryview | None]:
     if column.offset:
-        column = pa.concat_arrays([column])  # from 0 on: bits cannot be cut anywhere
+        column = pa.concat_arrays([column])  # copy: a bitmap can only be sliced at whole bytes
     validity, data = column.buffers()
     return memoryview(data or b"").cast("B"), None if validity is None else memoryview(validity).cast("B")
 
@@ -220,13 +220,15 @@ def _row(order: bytearray | None, at: int) -> int:
 
 
 def _pairs(headers: Sequence[Mapping[str, Any] | None] | None) -> tuple[Header, ...]:
-    found: list[Header] = []
-    for each in headers or ():
-        if each is None or each["key"] is None:
-            raise RowError("a header has a name: one of a row's headers has none")
-        found.append((each["key"], each["value"]))
-    return tuple(found)
+    headers_of_row: list[Header] = []
+    for header in headers or ():
+        if header is None or header["key"] is None:
+            raise RowError("a header needs a name, but a row has a header without one")
+        headers_of_row.append((header["key"], header["value"]))
+    return tuple(headers_of_row)
 
 
 def _weight(headers: Sequence[Mapping[str, Any] | None] | None) -> int:
-    return sum(_HEADER_BYTES + len(each["key"] or "") + len(each["value"] or b"") for each in headers or () if each)
+    return sum(
+        _HEADER_BYTES + len(header["key"] or "") + len(header["value"] or b"") for header in headers or () if header
+    )

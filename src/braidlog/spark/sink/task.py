@@ -1,7 +1,7 @@
-"""What one task does: its rows into a stage, or straight into the log.
+"""Writes the rows of one task: to a stage, or directly to the log.
 
-Knows: Arrow batches in, one commit message out. Refuses to know: when the stage counts (`writers.py`).
-Invariants: a task that fails leaves no open stage if it can help it; a batch that counts already is not staged again.
+Does not handle: committing stages (`writers.py`).
+A failed task aborts its stage if possible. A batch that is already committed is not staged again.
 """
 
 import contextlib
@@ -25,14 +25,14 @@ from braidlog.spark.sink.filling import Filling, RowError
 from braidlog.spark.sink.options import Settings
 
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""In open batches of all partitions and topics: a task that writes to thousands sends smaller ones."""
+"""Limit of all open batches of all partitions and topics: a task that writes to thousands sends smaller batches."""
 SHORT = Policy(retry_timeout=5.0, request_timeout=10.0)
-"""For what is only tidying up: it ends by itself too, and a task that fails should say so soon."""
+"""Timeout for aborting a stage: the stage times out anyway, and a failed task should report soon."""
 _BATCH_ID, _QUERY_ID = "streaming.sql.batchId", "sql.streaming.queryId"
 
 
 class Staged(WriterCommitMessage):
-    """What a task tells the driver: all that is needed to commit, since the writer that commits is not the one that wrote."""
+    """A task's message to the driver: all that is needed to commit, because another writer object commits."""
 
     def __init__(self, sink: str, writer: str, stage: Stage | None, rows: int) -> None:
         self.sink = sink
@@ -42,7 +42,7 @@ class Staged(WriterCommitMessage):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """Which try at which part of which batch this is."""
+    """One attempt at one partition of one batch."""
 
     sink: str
     writer: str
@@ -74,7 +74,7 @@ def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
     with borrowed(settings.servers) as connection:
         sinks = Sinks(connection.driver, connection.policy)
         if settings.exactly_once and connection.run(sinks.state(attempt.sink, attempt.writer)) >= attempt.batch_id:
-            for _ in batches:  # a replay: whoever sends rows expects that somebody takes them
+            for _ in batches:  # a replay: consume the rows, because Spark expects it
                 pass
             return Staged(attempt.sink, attempt.writer, None, 0)
         task = Task(settings, attempt, connection)
@@ -88,21 +88,21 @@ def write_rows(settings: Settings, batches: Iterator[pa.RecordBatch]) -> Staged:
 
 
 def partitions_of(connection: Connection, topic: str, create: int | None) -> int:
-    """How many the topic has; with `create` one that is not there is made with so many."""
+    """Return the topic's partition count; with `create`, create a missing topic with that count."""
     try:
         return connection.ask(lambda: connection.driver.partition_count(topic))
     except RefusedError as error:
         if error.reason is not Refusal.TOPIC_NOT_FOUND:
             raise
         if create is None:
-            said = f"no topic {topic!r}: make it with `braid topic create {topic}`, or set the option createTopic"
+            said = f"no topic {topic!r}: create it with `braid topic create {topic}`, or set the option createTopic"
             raise RefusedError(error.reason, error.dialect, error.code, said) from error
     connection.run(Admin(connection.driver, connection.policy).ensure_topic(topic, create))
     return partitions_of(connection, topic, None)
 
 
 class Task:
-    """One try. Nothing is asked of the broker before there is a row."""
+    """One attempt. It sends nothing to the broker before there is a row."""
 
     def __init__(self, settings: Settings, attempt: Attempt, connection: Connection) -> None:
         self._settings = settings
@@ -124,7 +124,7 @@ class Task:
             self._emit_all()
 
     def finish(self) -> Staged:
-        """Wait until everything is stored."""
+        """Wait until all records are stored."""
         self._emit_all()
         stage = None
         if self._writer is not None:
@@ -138,7 +138,7 @@ class Task:
             filling.finish()
 
     def give_up(self) -> None:
-        """Let the stage go. If that fails too, its batch's commit or its timeout does it."""
+        """Abort the stage. If that fails too, the commit of its batch or its timeout ends it."""
         if self._writer is None:
             return
         self._connection.run(self._writer.close())
@@ -155,12 +155,12 @@ class Task:
         column = batch.column("topic")
         for topic in pc.unique(column).to_pylist():
             if topic is None:
-                raise RowError("a row has no topic: its column `topic` is null, and no option topic is set")
+                raise RowError("a row has no topic: its column `topic` is null, and the option topic is not set")
             yield topic, batch.filter(pc.equal(column, topic))
 
     def _filling(self, topic: str) -> Filling:
-        found = self._topics.get(topic)
-        if found is None:
+        filling = self._topics.get(topic)
+        if filling is None:
             writer = self._begun()
 
             def emit(number: int, section: Section) -> None:
@@ -169,16 +169,16 @@ class Task:
             def announce(numbers: Sequence[int]) -> None:
                 self._connection.run(writer.add([(topic, number) for number in numbers]))
 
-            found = self._topics[topic] = Filling(
+            filling = self._topics[topic] = Filling(
                 topic,
                 partitions_of(self._connection, topic, self._settings.create_topic),
                 self._settings.batch_bytes,
-                # Small batches would otherwise all begin at the same partition.
+                # Otherwise small batches would all start at the same partition.
                 first=self._attempt.partition + self._attempt.batch_id,
                 emit=emit,
                 announce=announce,
             )
-        return found
+        return filling
 
     def _begun(self) -> BatchWriter:
         if self._writer is None:

@@ -1,8 +1,8 @@
-"""Topics as a sink: what tasks stage counts when the driver commits, all of it or nothing.
+"""Topics as a sink: the driver commits what tasks stage, all of it or nothing.
 
-Knows: how a batch of stages is committed and aborted. Refuses to know: how rows are written (`task.py`).
-Invariants: nothing that a task staged counts before `commit`, and then all of it does; `commit` may come again for a batch that
-counts, and `abort` after it: neither changes anything. What must be known at commit travels in the tasks' messages.
+Does not handle: writing rows (`task.py`). Staged rows are invisible before `commit`, which makes all of them visible.
+A repeated `commit` of a committed batch, and `abort` after it, change nothing. The tasks' messages carry what the
+commit needs.
 """
 
 import logging
@@ -27,7 +27,9 @@ log = logging.getLogger("braidlog.spark")
 def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> BatchWriter:  # noqa: FBT001 - as Spark calls it
     """`df.write.format("braidlog")`."""
     if overwrite:
-        raise OptionError("mode", "overwrite", 'a log is appended to: use mode("append"); to empty a topic, delete it')
+        raise OptionError(
+            "mode", "overwrite", 'a topic can only be appended to: use mode("append"); to empty a topic, delete it'
+        )
     return BatchWriter(_sink(schema, options, streaming=False))
 
 
@@ -45,7 +47,7 @@ def _sink(schema: StructType, options: Mapping[str, str], *, streaming: bool) ->
 
 
 class TopicSink(msgspec.Struct, frozen=True):
-    """Each batch of a stream; a batch write is one batch, of a sink of its own unless it is named."""
+    """The sink of a stream; a batch write is one batch, of a new sink unless it is named."""
 
     settings: Settings
 
@@ -53,7 +55,7 @@ class TopicSink(msgspec.Struct, frozen=True):
         return write_rows(self.settings, batches)
 
     def commit(self, messages: Messages, batch: int | None) -> None:
-        """Let a batch count. Without a message there was no task, and nothing to count."""
+        """Commit a batch. Without messages there were no tasks, and nothing to commit."""
         staged = _staged(messages)
         if not self.settings.exactly_once or not staged:
             return
@@ -66,7 +68,7 @@ class TopicSink(msgspec.Struct, frozen=True):
             log.info("batch %d of sink %s had been committed before; nothing is written again", number, sink)
 
     def abort(self, messages: Messages, batch: int | None) -> None:
-        """Let go of what is open. A batch that counts stays; a stage that cannot be aborted now ends with its timeout."""
+        """Abort open stages. A committed batch stays; a stage that cannot be aborted now times out."""
         staged = _staged(messages)
         sink = staged[0].sink if staged else self.settings.sink_id
         if not self.settings.exactly_once or sink is None:
@@ -85,5 +87,5 @@ class TopicSink(msgspec.Struct, frozen=True):
 
 
 def _staged(messages: Messages) -> list[Staged]:
-    """Of tasks that failed there is no message."""
-    return [each for each in messages if isinstance(each, Staged)]
+    """Return the messages; failed tasks have none."""
+    return [message for message in messages if isinstance(message, Staged)]

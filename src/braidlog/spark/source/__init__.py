@@ -1,13 +1,13 @@
 """Topics as a Spark source: `spark.read.format("braidlog")` and `spark.readStream.format("braidlog")`.
 
-| file | what it knows |
+| file | contents |
 |---|---|
-| `options.py` | the options, and what a query is that they describe |
-| `positions.py` | offsets as Spark keeps them, and where a query begins and ends |
-| `planning.py` | how much a trigger takes and into how many tasks it is cut: numbers only |
-| `losses.py` | what was gone before it was read, and what is done about it |
-| `logs.py` | what a driver asks: a server, or a folder |
-| `chunks.py` | what an executor reads: whole batches, a few of them ahead |
-| `columns.py`, `values.py` | batches to the columns that a query wants |
-| `readers.py` | Spark's interface, made of the above |
+| `options.py` | the options, and the query that they describe |
+| `positions.py` | offsets as Spark stores them, and where a query begins and ends |
+| `planning.py` | how much a trigger reads, split into tasks: numbers only |
+| `losses.py` | records that were deleted before they were read, and the policies for them |
+| `logs.py` | a driver's requests: to a server, or a folder |
+| `chunks.py` | an executor's reads: whole batches, prefetched |
+| `columns.py`, `values.py` | converts batches to the columns of a query |
+| `readers.py` | Spark's interface |
 """

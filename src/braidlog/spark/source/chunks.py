@@ -1,8 +1,8 @@
-"""What an executor reads: whole batches of a range, a few of them ahead of who decodes them.
+"""An executor's reads: whole batches of a range, prefetched for the decoder.
 
-Knows: fetching, windows, slices of files. Refuses to know: records, columns.
-Invariants: at most `WINDOW` chunks are fetched and not yet asked for, so that memory does not depend on how slow the query is; a
-range is given to its end, or an error says why not. What was deleted between planning and reading is a loss like any other.
+Does not handle: records, columns. At most `WINDOW` fetched chunks wait, so that memory does not depend on the speed
+of the query. A range is returned completely, or an error says why not. Records that were deleted between planning and
+reading are a loss like any other.
 """
 
 import asyncio
@@ -27,16 +27,16 @@ from braidlog.storage.state.transaction_index import ranges
 from braidlog.tasks import Tasks
 
 WINDOW = 4
-"""Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
+"""Chunks that wait to be decoded. One more is in flight, and one is being decoded."""
 BARE_BYTES_MAX = 8 * 1024 * 1024
-"""Of the log, asked for at a time where a small part of it comes."""
+"""Maximum bytes of the log per request if only a small part of them is sent."""
 _WAIT_MS = 500
 _LOOKS_MAX = 20
 _UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Whole batches, from which offset on they are to be given, and the transactions that a reader does not see."""
+    """Whole batches, the offset from which their records are needed, and the aborted transactions to hide."""
 
     data: Buffer
     start: int
@@ -48,33 +48,31 @@ class _Gone(Exception):  # noqa: N818 - a finding: the range begins later than i
         self.offset = offset
 
 
-def read_chunks(query: Query, wanted: Range, bare: Bare = Bare.NOTHING) -> Iterator[Chunk]:
-    """The batches that hold the range, with what stands before and after it in the first and the last of them.
+def read_chunks(query: Query, span: Range, bare: Bare = Bare.NOTHING) -> Iterator[Chunk]:
+    """Return the batches that contain the range; the first and the last may contain records outside it.
 
-    `bare` is what their records may come without.
+    `bare`: the fields that their records may omit.
     """
     if query.servers is None:
-        yield from _from_folder(query, wanted)
+        yield from _from_folder(query, span)
         return
     with borrowed(query.servers, committed_only=query.committed_only) as connection:
-        at = wanted.start
-        while at < wanted.end:
-            ahead = Ahead(connection, wanted.place, query.fetch_bytes, at, wanted.end, bare)
+        at = span.start
+        while at < span.end:
+            ahead = Ahead(connection, span.place, query.fetch_bytes, at, span.end, bare)
             try:
                 yield from ahead
-                at = wanted.end
+                at = span.end
             except _Gone:
-                at = _after_loss(query, connection, wanted, ahead.read_upto)
+                at = _after_loss(query, connection, span, ahead.read_upto)
 
 
-def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) -> int:
-    earliest = connection.ask(lambda: connection.reader.offsets({wanted.place: EARLIEST}))[wanted.place] or 0
-    first = min(max(earliest, at), wanted.end)
+def _after_loss(query: Query, connection: Connection, span: Range, at: int) -> int:
+    earliest = connection.ask(lambda: connection.reader.offsets({span.place: EARLIEST}))[span.place] or 0
+    first = min(max(earliest, at), span.end)
     if first == at:
-        raise RefusedError(
-            Refusal.OFFSET_OUT_OF_RANGE, "kafka", "", f"{wanted.topic}/{wanted.partition}: no offset {at}"
-        )
-    Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
+        raise RefusedError(Refusal.OFFSET_OUT_OF_RANGE, "kafka", "", f"{span.topic}/{span.partition}: no offset {at}")
+    Losses(query).handle([Lost(*span.place, at, first, DELETED)])
     return first
 
 
@@ -82,7 +80,7 @@ def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) ->
 
 
 class Ahead:
-    """Fetches in the connection's own thread while the caller decodes."""
+    """Fetches in the connection's thread while the caller decodes."""
 
     def __init__(
         self,
@@ -100,23 +98,24 @@ class Ahead:
         self._bare = bare
         self._end = end
         self.read_upto = start
-        """Everything below was given."""
+        """The offset before which everything was returned."""
         self.waiting_max = 0
-        """Chunks that were fetched and not yet asked for, at most."""
+        """The highest number of chunks that were waiting."""
 
     def __iter__(self) -> Iterator[Chunk]:
-        """Who wants no more than one chunk holds, as a small micro-batch does, waits for one answer and nothing else."""
-        found = self._connection.run(self._fetch(self.read_upto))
-        if found.next_offset >= self._end:
-            yield self._given(found)
+        """Yield chunks. A range that fits one chunk, as in a small micro-batch, needs one request and no
+        prefetching."""
+        fetched = self._connection.run(self._fetch(self.read_upto))
+        if fetched.next_offset >= self._end:
+            yield self._given(fetched)
             return
         queue: asyncio.Queue[RawFetched | BaseException] = asyncio.Queue(WINDOW)
         tasks = Tasks()
-        at = found.next_offset
+        at = fetched.next_offset
         self._connection.make(lambda: tasks.spawn(self._pump(queue, at), f"fetch {self._place}"))
         try:
-            yield self._given(found)
-            del found  # a chunk may be large, and is the reader's now
+            yield self._given(fetched)
+            del fetched  # a chunk may be large, and belongs to the reader now
             while self.read_upto < self._end:
                 came = self._connection.run(queue.get())
                 if isinstance(came, BaseException):
@@ -125,84 +124,84 @@ class Ahead:
         finally:
             self._connection.run(tasks.stop())
 
-    def _given(self, found: RawFetched) -> Chunk:
-        start, self.read_upto = self.read_upto, found.next_offset
-        return Chunk(found.data, start, found.aborted)
+    def _given(self, fetched: RawFetched) -> Chunk:
+        start, self.read_upto = self.read_upto, fetched.next_offset
+        return Chunk(fetched.data, start, fetched.aborted)
 
     async def _pump(self, queue: "asyncio.Queue[RawFetched | BaseException]", at: int) -> None:
         try:
             while at < self._end:
-                found = await self._fetch(at)
-                await queue.put(found)
+                fetched = await self._fetch(at)
+                await queue.put(fetched)
                 self.waiting_max = max(self.waiting_max, queue.qsize())
-                at = found.next_offset
-        except Exception as error:  # noqa: BLE001 - raised where somebody waits for the next chunk
+                at = fetched.next_offset
+        except Exception as error:  # noqa: BLE001 - raised to the reader that waits for the next chunk
             await queue.put(error)
 
     async def _fetch(self, at: int) -> RawFetched:
-        """The next batches: what was planned is there, though a new leader may need a while to say so."""
+        """Fetch the next batches. Planned records exist, although a new leader may need time to serve them."""
         reader: BulkReader = self._connection.reader
         backoff = Backoff(self._connection.policy)
 
         async def once() -> RawFetched:
             asked = self._asked_bytes
-            found = await reader.fetch(self._place, at, bytes_max=asked, wait_ms=_WAIT_MS, bare=self._bare)
+            fetched = await reader.fetch(self._place, at, bytes_max=asked, wait_ms=_WAIT_MS, bare=self._bare)
             if self._bare:
-                self._asked_bytes = next_bytes(asked, len(found.data), self._fetch_bytes)
-            return found
+                self._asked_bytes = next_bytes(asked, len(fetched.data), self._fetch_bytes)
+            return fetched
 
         while True:
             try:
-                found = await retry(self._connection.policy, once)
+                fetched = await retry(self._connection.policy, once)
             except RefusedError as error:
                 if error.reason is not Refusal.OFFSET_OUT_OF_RANGE:
                     raise
                 raise _Gone(at) from error
-            if found.next_offset > at:
-                return found
+            if fetched.next_offset > at:
+                return fetched
             if not await backoff.pause():
                 topic, partition = self._place
-                said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
+                said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {fetched.readable_end}"
                 raise RefusedError(Refusal.FAILED, "kafka", "", said)
 
 
 def next_bytes(asked: int, came: int, fetch_bytes: int) -> int:
-    """More of the log at a time while little of it comes, so that as many bytes come as where all do; after a whole answer, what
-    the query set."""
+    """Return the request size: larger if the server sends only a part of the log's bytes; after a full answer the
+    query's setting."""
     return min(asked * 2, max(BARE_BYTES_MAX, asked)) if came * 4 < asked else fetch_bytes
 
 
 # -- from a folder -----------------------------------------------------------------------------------------------------
 
 _folders: dict[tuple[str, bool], FolderLog] = {}
-"""Looks at folders that this process keeps: a stream of small batches does not read every head again."""
+"""Folders that this process has opened: a stream of small batches does not read every segment header again."""
 
 
-def _from_folder(query: Query, wanted: Range) -> Iterator[Chunk]:
-    """One look at the partition serves the whole range, unless it fails: a node that writes changes files all the time."""
-    at, looks = wanted.start, 0
+def _from_folder(query: Query, span: Range) -> Iterator[Chunk]:
+    """Read the range from one view of the partition, unless that fails: an active node changes files all the time."""
+    at, looks = span.start, 0
     partition: PartitionLog | None = None
-    while at < wanted.end:
+    while at < span.end:
         try:
             if partition is None:
-                partition = _folder(query, anew=looks > 0).partition(wanted.place)
-                partition.forget_checks()  # this process may have looked at it days ago
-            first = min(partition.start_offset, wanted.end)
+                partition = _folder(query, anew=looks > 0).partition(span.place)
+                partition.forget_checks()  # this process may have opened it days ago
+            first = min(partition.start_offset, span.end)
             if at < first:
-                Losses(query).handle([Lost(*wanted.place, at, first, DELETED)])
+                Losses(query).handle([Lost(*span.place, at, first, DELETED)])
                 at = first
                 continue
-            found, data = _slice(partition, at, query.fetch_bytes)
+            piece, data = _slice(partition, at, query.fetch_bytes)
         except (StorageFault, BrokerError, RefusedError) as error:
-            # The node may have exchanged a segment or made a partition since we looked: then another look finds it.
+            # The node may have replaced a segment or created a partition since we opened the folder: open it again.
             looks += 1
             if looks >= _LOOKS_MAX or (isinstance(error, BrokerError) and error.reason not in _UNSEEN):
                 raise
             partition = None
             continue
-        aborted = partition.aborted_in(found.offset, found.next_offset) if query.committed_only else []
+        aborted = partition.aborted_in(piece.offset, piece.next_offset) if query.committed_only else []
         yield Chunk(data, at, ranges(aborted))
-        at = found.next_offset
+        at = piece.next_offset
 
 
 def _folder(query: Query, *, anew: bool) -> FolderLog:
@@ -214,12 +213,14 @@ def _folder(query: Query, *, anew: bool) -> FolderLog:
 
 
 def _slice(partition: PartitionLog, at: int, bytes_max: int) -> tuple[FileSlice, bytes]:
-    found = partition.slice_at(at, bytes_max)
-    if found is None:
-        raise StorageFault(f"nothing is at offset {at}, which was there when the query was planned", partition.folder)
-    data = found.read()
-    # A rewrite may have taken the file's name since its batches were checked: bytes of the right place, of another offset.
+    piece = partition.slice_at(at, bytes_max)
+    if piece is None:
+        raise StorageFault(f"no record at offset {at}, which existed when the query was planned", partition.folder)
+    data = piece.read()
+    # A compaction may have reused the file's name since its batches were checked: the same position, another offset.
     begins = int.from_bytes(data[:8], "big")
-    if (begins, whole(memoryview(data), begins)[1]) != (found.offset, found.next_offset):
-        raise StorageFault(f"offset {at} is not where it was when the log was looked at", partition.folder)
-    return found, data
+    if (begins, whole(memoryview(data), begins)[1]) != (piece.offset, piece.next_offset):
+        raise StorageFault(
+            f"offset {at} is no longer at its position: the log has changed since it was opened", partition.folder
+        )
+    return piece, data

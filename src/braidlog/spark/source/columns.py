@@ -1,8 +1,7 @@
-"""The columns of the source: which there are, which a query wants, and how they are made of chunks.
+"""The columns of the source: converts chunks to the columns of a query.
 
-Knows: Spark's types and Arrow's. Refuses to know: where chunks come from, what values mean (`values.py`).
-Invariant: a batch that is given has exactly the schema that the query was planned with, in its order: Spark checks the first one
-only, and takes the bytes of the others on trust.
+Does not handle: reading chunks, decoding values (`values.py`). A returned batch has exactly the schema with which the
+query was planned, in order: Spark checks only the first batch, and trusts the others.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +40,7 @@ _OF_THE_LOG = ("key", "value", "offset", "timestamp", "headers")
 
 
 def default_schema(query: Query) -> str:
-    """All columns of a query, as DDL: Spark's own parser reads the value's schema in it."""
+    """Return all columns of a query, as DDL: Spark's parser reads the value's schema in it."""
     named = column_types(query)
     if not query.include_headers:
         del named["headers"]
@@ -49,7 +48,7 @@ def default_schema(query: Query) -> str:
 
 
 def column_types(query: Query) -> dict[str, str]:
-    """Every column that a query may ask for, and its type."""
+    """Return all columns that a query may select, with their types."""
     named = {name: kind or _value_type(query) for name, kind in _COLUMNS.items()}
     if not has_errors(query):
         del named[ERROR]
@@ -63,12 +62,12 @@ def _value_type(query: Query) -> str:
     return _VALUE_TYPES[query.value_format] if reading is None else ddl(value_column(reading))
 
 
-def value_column(reading: Reading, wanted: pa.DataType | None = None) -> pa.DataType:
-    """The column that values are, or the part of it that is wanted."""
+def value_column(reading: Reading, target: pa.DataType | None = None) -> pa.DataType:
+    """Return the type of the column `value`, or of the selected part of it."""
     try:
-        return reader(reading).column_type(wanted)
+        return reader(reading).column_type(target)
     except ColumnTypeError as error:
-        raise ColumnError(f"{reading.name}: {error}; .schema('value STRUCT<…>') takes some of the fields") from None
+        raise ColumnError(f"{reading.name}: {error}; .schema('value STRUCT<…>') selects some of the fields") from None
 
 
 def has_errors(query: Query) -> bool:
@@ -76,17 +75,19 @@ def has_errors(query: Query) -> bool:
 
 
 def check_schema(query: Query, schema: StructType, reading: Reading | None = None) -> None:
-    """A query may ask for some of the columns, in any order: those it leaves out are not made."""
+    """Check a query's columns: any subset in any order; unselected columns are not computed."""
     if ERROR in schema.names and not has_errors(query):
-        raise ColumnError(f"column {ERROR} is there with a valueFormat other than binary unless badRecords = fail")
+        raise ColumnError(
+            f"column {ERROR} exists only with a valueFormat other than binary, and without badRecords = fail"
+        )
     known: dict[str, tuple[str, ...]] = {name: (simple(kind),) if kind else () for name, kind in _COLUMNS.items()}
     if query.value_format in _VALUE_TYPES:
         known["value"] = (simple(_VALUE_TYPES[query.value_format]),)
     if reading is not None:
         value_column(reading, _wanted_value(to_arrow_schema(schema, timezone="UTC")))
     elif known["value"] == () and "value" in schema.names and not isinstance(schema["value"].dataType, StructType):
-        raise ColumnError("column `value` is the struct of valueSchema")
-    check_columns(schema, known, "column {name} is not there; braidlog has {known}")
+        raise ColumnError("column `value` must be the struct of valueSchema")
+    check_columns(schema, known, "unknown column {name}; braidlog has {known}")
 
 
 def _wanted_value(target: pa.Schema) -> pa.DataType | None:
@@ -94,7 +95,7 @@ def _wanted_value(target: pa.Schema) -> pa.DataType | None:
 
 
 def bareness(query: Query, schema: StructType) -> Bare:
-    """What no column of a query is made of."""
+    """Return the record fields that no column of the query needs."""
     asked = set(schema.names)
     if query.value_format != "binary" or asked & {"value", "headers"}:
         return Bare.NOTHING
@@ -102,25 +103,25 @@ def bareness(query: Query, schema: StructType) -> Bare:
 
 
 def record_batches(
-    query: Query, schema: StructType, wanted: Range, chunks: Iterable[Chunk], reading: Reading | None = None
+    query: Query, schema: StructType, span: Range, chunks: Iterable[Chunk], reading: Reading | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, as Spark was promised them."""
+    """Yield the rows of a range, in Spark's planned schema."""
     target = to_arrow_schema(schema, timezone="UTC")
     decode = decoder_of(query, _wanted_value(target), reading)
     asked = set(target.names)
     inner = [name for name in _OF_THE_LOG if name in asked]
     if decode is not None:
-        inner += [name for name in ("value", "offset") if name not in inner]  # errors say which record it was
-    inner = inner or ["offset"]  # somebody has to count the rows
+        inner += [name for name in ("value", "offset") if name not in inner]  # errors name the record
+    inner = inner or ["offset"]  # for the row count
     pieces = PieceBuilder(
-        inner, PieceLimits(ROWS_MAX, BYTES_MAX), end_offset=wanted.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
+        inner, PieceLimits(ROWS_MAX, BYTES_MAX), end_offset=span.end, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
     )
     for piece, append_time in _pieces(pieces, chunks):
-        found = {name: piece.column(at) for at, name in enumerate(inner)}
+        arrays = {name: piece.column(at) for at, name in enumerate(inner)}
         if decode is not None:
-            found |= decode(found["value"], found["offset"], wanted)
+            arrays |= decode(arrays["value"], arrays["offset"], span)
         whole = pa.RecordBatch.from_arrays(
-            [_column(name, found, wanted, piece.num_rows, append_time=append_time) for name in target.names],
+            [_column(name, arrays, span, piece.num_rows, append_time=append_time) for name in target.names],
             schema=target,
         )
         yield from _sliced(whole)
@@ -133,7 +134,8 @@ def _pieces(pieces: PieceBuilder, chunks: Iterable[Chunk]) -> Iterator[tuple[pa.
 
 
 def _sliced(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """One batch of the log may hold a million records: a slice costs nothing. A remainder is not worth a batch of its own."""
+    """Slice large batches without copying: one batch of the log may hold a million records. A small remainder is not
+    split off."""
     if whole.num_rows < 2 * ROWS_MAX:
         yield whole
         return
@@ -141,12 +143,12 @@ def _sliced(whole: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield whole.slice(at, ROWS_MAX)
 
 
-def _column(name: str, found: dict[str, pa.Array], wanted: Range, rows: int, *, append_time: bool) -> pa.Array:
-    if name in found:
-        return found[name]
+def _column(name: str, arrays: dict[str, pa.Array], span: Range, rows: int, *, append_time: bool) -> pa.Array:
+    if name in arrays:
+        return arrays[name]
     constants = {
-        "topic": pa.scalar(wanted.topic),
-        "partition": pa.scalar(wanted.partition, pa.int32()),
+        "topic": pa.scalar(span.topic),
+        "partition": pa.scalar(span.partition, pa.int32()),
         "timestampType": pa.scalar(int(append_time), pa.int32()),
     }
     return pa.repeat(constants[name], rows)

@@ -1,8 +1,8 @@
-"""What a driver asks about a log before anything is read: a server answers, or a folder.
+"""What a driver needs to know of a log before reading: from a server, or from a folder.
 
-Knows: topics, ends, times, about how large records are. Refuses to know: what a query makes of it.
-Invariant: `latest` is how far a reader of this isolation may go now, and never further: behind open transactions, and in a
-folder with `flush = ack` only what is durable.
+Provides topics, ends, offsets by time, and approximate record sizes. Does not handle: planning. `latest` is how far a
+reader with this isolation may read now: before open transactions, and in a folder with `flush = ack` only durable
+records.
 """
 
 import contextlib
@@ -27,50 +27,50 @@ from braidlog.storage.log.partition_log import PartitionLog
 
 _SAMPLE_BYTES = 64 * 1024
 _TICK_NS = 20_000_000
-"""A file's time is as exact as the ticks of the kernel that keeps it."""
+"""The resolution of file times, which depends on the kernel's tick."""
 _LOOKS_MAX = 100
 _SEGMENTS = (".log", ".swap")
 _QUESTION_OFFSETS_MIN = 500_000
-"""A server looks at some 60,000 batches for a question: where that is fewer offsets, batches are small, and reading them
-costs less than asking on."""
+"""A server examines about 60,000 batches per request. If these cover fewer offsets, batches are small, and reading
+them is cheaper than further requests."""
 _COUNTED_AT_ONCE = 100_000
 
 
 Choose = Callable[[dict[str, int]], Iterable[Place]]
-"""How many partitions each topic has → places."""
+"""Partition counts by topic → places."""
 
 
 class Log(Protocol):
     identities: Identities
-    """Of the topics that `topics` has seen, as they were at the last look."""
+    """Identities of the topics that `topics` has returned, as of the last call."""
 
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
-        """How many partitions each of these topics has (all topics if None); one that is not there is left out."""
+        """Return the partition count of each of these topics (all topics if None); missing topics are left out."""
         ...
 
     def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
-        """Where the places begin (EARLIEST) or end (LATEST) that are chosen of what `topics` tells now."""
+        """Return the start (EARLIEST) or end (LATEST) of the places that `choose` selects from the current topics."""
         ...
 
     def earliest(self, places: Iterable[Place]) -> Offsets: ...
 
     def latest(self, places: Iterable[Place]) -> Offsets: ...
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        """Of each place the first offset at or after a time in ms."""
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
+        """Return each place's first offset at or after a time in ms."""
         ...
 
     def bytes_each(self, place: Place, start: int, end: int) -> float:
-        """About how many bytes an offset takes in [start, end)."""
+        """Return the approximate bytes per offset in [start, end)."""
         ...
 
     def count(self, ranges: Sequence[Range]) -> int | None:
-        """How many records a reader would be given of these, each of another place, told without reading them; None where they
-        have to be read."""
+        """Return the number of visible records in these ranges, each of another place, without reading them; None if
+        they must be read."""
         ...
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
-        """Return when there may be more, at the latest after this time."""
+        """Return when there may be more records, at the latest after this time."""
         ...
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None: ...
@@ -81,13 +81,13 @@ class Log(Protocol):
 
 
 class ServerLog:
-    """A server's or a cluster's."""
+    """The log of a server or cluster."""
 
     def __init__(self, url: str, *, committed_only: bool) -> None:
         self._connection = Connection(url, committed_only=committed_only)
         self._reader = self._connection.reader
         self._told: dict[str, tuple[int, bytes]] = {}
-        """Topics as they were at the last look: partitions and id."""
+        """Partition count and id of each topic, as of the last request."""
         self.identities: Identities = {}
         try:
             self._connection.reach()
@@ -96,30 +96,30 @@ class ServerLog:
             raise
 
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
-        wanted = None if named is None else list(named)
-        if wanted == []:
+        names = None if named is None else list(named)
+        if names == []:
             return {}
-        return self._learn(wanted, self._connection.ask(lambda: self._reader.topics(wanted)))
+        return self._learn(names, self._connection.ask(lambda: self._reader.topics(names)))
 
-    def _learn(self, asked: list[str] | None, told: dict[str, tuple[int, bytes]]) -> dict[str, int]:
+    def _learn(self, asked: list[str] | None, described: dict[str, tuple[int, bytes]]) -> dict[str, int]:
         kept = {} if asked is None else {name: each for name, each in self._told.items() if name not in asked}
-        self._told = kept | told
-        self.identities |= {name: known for name, (_, topic_id) in told.items() if (known := identity(topic_id))}
-        return _counts(told)
+        self._told = kept | described
+        self.identities |= {name: known for name, (_, topic_id) in described.items() if (known := identity(topic_id))}
+        return _counts(described)
 
     def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
-        """Topics are mostly what they were: they are asked for, and at the same time for the offsets of what they were. An answer
-        about offsets counts only if every topic has the id and the partitions that it had before: then it was about these."""
-        wanted = None if named is None else list(named)
-        known = {name: each for name, each in self._told.items() if wanted is None or name in wanted}
+        """Request topics and, concurrently, the offsets of the known topics, which rarely change. The offsets are
+        used only if every topic still has the same id and partitions."""
+        names = None if named is None else list(named)
+        known = {name: each for name, each in self._told.items() if names is None or name in names}
         places = dict.fromkeys(choose(_counts(known)), which)
         if not places:
-            return self._ends(choose(self.topics(wanted)), which)
-        told, found = self._connection.ask(lambda: self._reader.topics_and_offsets(wanted, places))
-        counts = self._learn(wanted, told)
-        if found is None or told != known:
+            return self._ends(choose(self.topics(names)), which)
+        topics_now, offsets = self._connection.ask(lambda: self._reader.topics_and_offsets(names, places))
+        counts = self._learn(names, topics_now)
+        if offsets is None or topics_now != known:
             return self._ends(choose(counts), which)
-        return {place: offset or 0 for place, offset in found.items()}
+        return {place: offset or 0 for place, offset in offsets.items()}
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self._ends(places, EARLIEST)
@@ -128,25 +128,25 @@ class ServerLog:
         return self._ends(places, LATEST)
 
     def _ends(self, places: Iterable[Place], which: int) -> Offsets:
-        wanted = dict.fromkeys(places, which)
-        found = self._connection.ask(lambda: self._reader.offsets(wanted)) if wanted else {}
-        return {place: offset or 0 for place, offset in found.items()}
+        timestamps = dict.fromkeys(places, which)
+        offsets = self._connection.ask(lambda: self._reader.offsets(timestamps)) if timestamps else {}
+        return {place: offset or 0 for place, offset in offsets.items()}
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        return self._connection.ask(lambda: self._reader.offsets(wanted)) if wanted else {}
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
+        return self._connection.ask(lambda: self._reader.offsets(timestamps)) if timestamps else {}
 
     def bytes_each(self, place: Place, start: int, end: int) -> float:
-        """A look at the batches where the range begins and at those in its middle."""
+        """Estimate from the batches at the start and in the middle of the range."""
         sizes, rows = 0, 0
         for at in {start, (start + end) // 2}:
             try:
-                found = self._connection.ask(
+                chunk = self._connection.ask(
                     lambda at=at: self._reader.fetch(place, at, bytes_max=_SAMPLE_BYTES, wait_ms=0)  # type: ignore[misc]
                 )
             except ClientError:
-                continue  # a size is a hint: whoever reads the range will say what is wrong with it
-            sizes += len(found.data)
-            rows += max(found.next_offset - at, 0)
+                continue  # the size is a hint: reading the range will report the error
+            sizes += len(chunk.data)
+            rows += max(chunk.next_offset - at, 0)
         return sizes / rows if rows else 0.0
 
     def count(self, ranges: Sequence[Range]) -> int | None:
@@ -154,19 +154,22 @@ class ServerLog:
         records = 0
         while left:
             try:
-                found = self._connection.ask(lambda left=left: self._reader.count(left))  # type: ignore[misc]
+                counted = self._connection.ask(lambda left=left: self._reader.count(left))  # type: ignore[misc]
             except ClientError:
-                return None  # an older server or another's; of a range that is gone whoever reads it is told
-            records += sum(number for number, _ in found.values())
-            began, left = left, {place: (at, left[place][1]) for place, (_, at) in found.items() if at < left[place][1]}
+                return None  # another or an older server; if a range was deleted, reading it reports that
+            records += sum(number for number, _ in counted.values())
+            began, left = (
+                left,
+                {place: (at, left[place][1]) for place, (_, at) in counted.items() if at < left[place][1]},
+            )
             if any(at == began[place][0] for place, (at, _) in left.items()):
                 return None
-            if left and sum(at - began[place][0] for place, (_, at) in found.items()) < _QUESTION_OFFSETS_MIN:
+            if left and sum(at - began[place][0] for place, (_, at) in counted.items()) < _QUESTION_OFFSETS_MIN:
                 return None
         return records
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
-        with contextlib.suppress(ClientError):  # whoever asks next is told what is wrong
+        with contextlib.suppress(ClientError):  # the next request reports the error
             self._connection.run(self._reader.wait_beyond(ends, wait_ms))
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
@@ -180,7 +183,7 @@ class ServerLog:
 
 
 class FolderLog:
-    """A data folder, looked at without its lock: nothing is written, and a server may be writing meanwhile."""
+    """A data folder, read without its lock: nothing is written, and a server may be writing to it."""
 
     def __init__(self, path: str, *, committed_only: bool) -> None:
         self._path = path
@@ -205,7 +208,7 @@ class FolderLog:
         return self.latest(places) if which == LATEST else self.earliest(places)
 
     def partition(self, place: Place) -> PartitionLog:
-        """The partition as it is now: opened again only if a file of it has changed."""
+        """Return the current partition, reopened only if one of its files has changed."""
         folder = self._folder.partition_folder(*place)
         signature = _signature(folder)
         kept = self._open.get(place)
@@ -214,18 +217,19 @@ class FolderLog:
         return kept[1]
 
     def _opened(self, place: Place, folder: str) -> PartitionLog:
-        """Whoever writes there may exchange or remove segments while we read their heads: then what we saw never was."""
+        """Open a partition whose server may replace or remove segments while we read their headers: then discard the
+        result and retry."""
         for _ in range(_LOOKS_MAX):
             before = _segments(folder)
             try:
-                found = self._folder.open_partition(*place)
+                opened = self._folder.open_partition(*place)
             except StorageFault:
                 if _segments(folder) == before:
                     raise
                 continue
             if _segments(folder) == before:
-                return found
-        raise StorageFault(f"its files changed {_LOOKS_MAX} times while they were looked at", folder)
+                return opened
+        raise StorageFault(f"its files changed {_LOOKS_MAX} times while they were being read", folder)
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return {place: self.partition(place).start_offset for place in places}
@@ -240,8 +244,8 @@ class FolderLog:
             end = min(end, _durable_end(partition))
         return partition.stable_below(end) if self._committed_only else end
 
-    def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        return {place: self._at_time(place, time_ms) for place, time_ms in wanted.items()}
+    def at_times(self, timestamps: Mapping[Place, int]) -> dict[Place, int | None]:
+        return {place: self._at_time(place, time_ms) for place, time_ms in timestamps.items()}
 
     def _at_time(self, place: Place, time_ms: int) -> int | None:
         partition, end = self.partition(place), self.readable_end(place)
@@ -257,62 +261,66 @@ class FolderLog:
         return partition.size_bytes / max(partition.end_offset - first, 1)
 
     def count(self, ranges: Sequence[Range]) -> int | None:
-        """A node may exchange a segment meanwhile: what cannot be counted is read, which looks again."""
+        """Count records in indexes; what cannot be counted, because a node replaced a segment, must be read."""
         records = 0
         for each in ranges:
             at = each.start
             while at < each.end:
                 try:
-                    found = self.partition(each.place).count(
+                    counted = self.partition(each.place).count(
                         at, each.end, committed_only=self._committed_only, batches_max=_COUNTED_AT_ONCE
                     )
                 except (StorageFault, BrokerError):
                     return None
-                if found.next_offset == at:
+                if counted.next_offset == at:
                     return None
-                records, at = records + found.records, found.next_offset
+                records, at = records + counted.records, counted.next_offset
         return records
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:  # noqa: ARG002 - a port's signature
-        """A folder tells nobody that it has changed: the caller looks again after the wait."""
+        """Wait for the full time: a folder does not notify of changes."""
         threading.Event().wait(wait_ms / 1000)
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:  # noqa: ARG002 - a port's signature
-        raise AssertionError("the options have refused groupId with path")
+        raise AssertionError("the options refuse groupId with path")
 
     def committed(self, group: str) -> Offsets:  # noqa: ARG002 - a port's signature
-        raise AssertionError("the options have refused groupId with path")
+        raise AssertionError("the options refuse groupId with path")
 
     def close(self) -> None:
         self._open.clear()
 
 
-def _counts(told: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
-    return {name: partitions for name, (partitions, _) in told.items()}
+def _counts(topics: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
+    return {name: partitions for name, (partitions, _) in topics.items()}
 
 
 def _signature(folder: str) -> object:
-    """Files, how large they are and when they were changed: records and the durable mark are written in place."""
+    """Return names, sizes and times of files: records and the durable mark are written in place."""
     fresh_ns = SystemClock().now_ms() * 1_000_000 - _TICK_NS
     with contextlib.suppress(FileNotFoundError):
-        found = sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
-        if all(modified_ns < fresh_ns for _, _, modified_ns in found):
-            return found
-    return object()  # a file went while we looked, or the next change may have the same time
+        entries = sorted(
+            (each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir()
+        )
+        if all(modified_ns < fresh_ns for _, _, modified_ns in entries):
+            return entries
+    return object()  # a file was removed during the call, or the next change may have the same time
 
 
 def _segments(folder: str) -> list[tuple[str, int]]:
-    """The names of segments and of rewrites, and which file each is: a rewrite takes an old name."""
-    found = []
+    """Return the names of segments and compacted segments with their inodes: a compacted segment reuses an old
+    name."""
+    segments = []
     for each in Path(folder).iterdir():
         with contextlib.suppress(FileNotFoundError):
             if each.suffix in _SEGMENTS:
-                found.append((each.name, each.stat().st_ino))
-    return sorted(found)
+                segments.append((each.name, each.stat().st_ino))
+    return sorted(segments)
 
 
 def _durable_end(partition: PartitionLog) -> int:
-    """What every mark says was synced: a read-only opening takes whatever is whole, durable or not."""
+    """Return the offset up to which every mark was synced: a read-only open includes complete records that are not
+    durable."""
     for segment in partition.segments:
         if segment.mark.next_offset < segment.next_offset:
             return segment.mark.next_offset

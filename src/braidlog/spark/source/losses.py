@@ -1,15 +1,14 @@
-"""Records that were deleted before they were read: which ranges, and what is done about them.
+"""Records that were deleted before they were read: finds the ranges, and applies the policy.
 
-Knows: ranges that are lost, the three policies, the report topic. Refuses to know: why the log let them go.
-Invariants: `report` reports each offset of a partition once, whoever finds it missing again (a trigger that is planned anew, a
-task that is tried again): ranges that the report topic has already are left out. A hole inside the log is no loss: compaction
-and aborted transactions leave them.
+`report` reports each offset of a partition once, even if a replanned trigger or a retried task finds it missing
+again: ranges in the report topic are left out. Gaps inside the log are not losses: compaction and aborted
+transactions leave them. Does not handle: why the log deleted records.
 
 A report is a record of the topic `lossTopic`, its key `topic/partition`, its value JSON:
 
     {"reader": "group or null", "topic": "orders", "partition": 0, "from": 17, "to": 25, "why": "…", "at_ms": 1700000000000}
 
-`to` is null where a topic is gone, or was made anew: nobody knows how far it went.
+`to` is null if a topic was deleted, or recreated: its last offset is unknown.
 """
 
 import logging
@@ -30,14 +29,14 @@ _log = logging.getLogger("braidlog.spark")
 _SHOWN_MAX = 20
 _POLL_SECONDS = 1.0
 
-DELETED = "the log begins later: retention or a deletion took them before they were read"
-GONE = "the topic or partition is not there any more"
-ANEW = "the log ends before the offset that was reached: it was made anew or cut back"
-OTHER = "the topic was deleted and made again: what the old one held after that was not read"
+DELETED = "the log starts later: retention or a deletion removed them before they were read"
+GONE = "the topic or partition no longer exists"
+ANEW = "the log ends before the offset that was reached: it was recreated or truncated"
+OTHER = "the topic was deleted and created again: unread records of the old one are lost"
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """Offsets [start, end) of a partition; `end` None: from there on."""
+    """Offsets [start, end) of a partition; `end` None: all from there."""
 
     topic: str
     partition: int
@@ -51,7 +50,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class DataLossError(RuntimeError):
-    """Records were gone before they were read. `lost` says which."""
+    """Records were deleted before they were read. `lost` names the ranges."""
 
     def __init__(self, lost: Sequence[Lost]) -> None:
         super().__init__(lost)
@@ -60,11 +59,13 @@ class DataLossError(RuntimeError):
     def __str__(self) -> str:
         more = f"; and {len(self.lost) - _SHOWN_MAX} more" if len(self.lost) > _SHOWN_MAX else ""
         ranges = "; ".join(map(str, self.lost[:_SHOWN_MAX]))
-        return f"records are gone that were not read: {ranges}{more}. onDataLoss = skip or report goes on without them"
+        return (
+            f"records were deleted before they were read: {ranges}{more}. Set onDataLoss = skip or report to continue"
+        )
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a report's value says."""
+    """The value of a report."""
 
     reader: str | None
     topic: str
@@ -81,8 +82,8 @@ class Report(msgspec.Struct, frozen=True):
 def plan(
     log: Log, start: Mapping[Place, int], end: Mapping[Place, int], identities: Identities | None = None
 ) -> tuple[list[Range], list[Lost]]:
-    """What of [start, end) can be read, and what cannot any more. Places that have no start begin with their first offset.
-    `identities`: of the topics that `end` is about; those that are others now are gone."""
+    """Return the readable ranges of [start, end), and the lost ones. Places without a start begin with their first
+    offset. `identities`: of the topics in `end`; a topic whose identity has changed is lost."""
 
     def there(counts: Mapping[str, int]) -> list[Place]:
         same = same_topics(dict(end), identities or {}, log.identities)
@@ -110,13 +111,13 @@ def gone(start: Offsets, places: Iterable[Place], why: str = GONE) -> list[Lost]
 
 
 def plan_batch(log: Log, query: Query) -> tuple[list[Range], list[Lost]]:
-    """The same of all that a query for a batch selects."""
+    """Plan all that a batch query selects."""
     places = find_places(log, query.selection)
     begin = starts(log, query.start, places, query.starting_offsets_by_timestamp_strategy)
     return plan(log, *within(log, begin, ends(log, query.end, places), query))
 
 
-# -- what is done ----------------------------------------------------------------------------------------------------
+# -- policies --------------------------------------------------------------------------------------------------------
 
 
 class Losses:
@@ -125,7 +126,7 @@ class Losses:
     def __init__(self, query: Query) -> None:
         self._query = query
         self._handled: set[tuple[str, int, int, int | None]] = set()
-        """Ranges that this process has handled; a stream finds the same one missing at every trigger."""
+        """Ranges that this process has handled; a stream finds the same range missing at every trigger."""
 
     def handle(self, lost: Sequence[Lost]) -> None:
         new = [each for each in lost if (each.topic, each.partition, each.start, each.end) not in self._handled]
@@ -140,7 +141,7 @@ def _fail(query: Query, lost: Sequence[Lost]) -> None:  # noqa: ARG001 - a polic
 
 def _skip(query: Query, lost: Sequence[Lost]) -> None:  # noqa: ARG001 - a policy's signature
     for each in lost:
-        _log.warning("records are gone that were not read: %s", each)
+        _log.warning("records were deleted before they were read: %s", each)
 
 
 def _report(query: Query, lost: Sequence[Lost]) -> None:
@@ -163,28 +164,28 @@ def _report(query: Query, lost: Sequence[Lost]) -> None:
 
 
 def reports(client: Client, topic: str) -> list[Report]:
-    """All that a report topic holds."""
+    """Return all reports in a topic."""
     end = client.admin.describe_topic(topic).partitions[0].latest
-    found: list[Report] = []
+    all_reports: list[Report] = []
     with client.consumer() as consumer:
         consumer.assign(topic, [0], start="earliest")
         while consumer.position(topic, 0) < end:
             records = consumer.poll(10_000, _POLL_SECONDS)
-            found += [_read_report(topic, record.offset, record.value) for record in records]
-    return found
+            all_reports += [_read_report(topic, record.offset, record.value) for record in records]
+    return all_reports
 
 
 def _read_report(topic: str, offset: int, value: bytes | None) -> Report:
     try:
         return msgspec.json.decode(value or b"", type=Report)
     except msgspec.DecodeError as error:
-        said = f"it is a topic for reports alone, and its offset {offset} holds something else: {error}"
+        said = f"it must contain only reports, but offset {offset} holds something else: {error}"
         raise OptionError("lossTopic", topic, said) from error
 
 
 def unreported_ranges(lost: Lost, reports: Iterable[Report]) -> list[tuple[int, int | None]]:
-    """The parts of a lost range that no report has."""
-    mine = [each for each in reports if (each.topic, each.partition) == (lost.topic, lost.partition)]
+    """Return the parts of a lost range that are not reported yet."""
+    mine = [report for report in reports if (report.topic, report.partition) == (lost.topic, lost.partition)]
     if lost.end is None:
         return [] if any(each.start == lost.start and each.end is None for each in mine) else [(lost.start, None)]
     at, parts = lost.start, []

@@ -1,8 +1,7 @@
-"""How much a trigger takes, and into how many tasks it is cut. Numbers only: no clock, no server, no Spark.
+"""Plans how much a trigger reads, and splits it into tasks. Numbers only: no clock, no server, no Spark.
 
-Knows: backlogs, caps, sizes. Refuses to know: where any of them come from.
-Invariants: a cap of one or more always takes something where there is something, so that no query stands still; the pieces of a
-range follow each other without a gap, none is empty, and together they are the range.
+A limit of at least one always allows some progress, so that no query stalls. The pieces of a range are contiguous and
+not empty, and together cover the range.
 """
 
 import math
@@ -15,7 +14,7 @@ from braidlog.spark.source.positions import Offsets, Place
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Offsets [start, end) of one partition, and about how many bytes each of them takes."""
+    """Offsets [start, end) of one partition, and the approximate bytes of each."""
 
     topic: str
     partition: int
@@ -37,25 +36,26 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Cuts(msgspec.Struct, frozen=True):
-    """Into how many tasks."""
+    """The targets for splitting into tasks."""
 
     target_bytes: int
     partitions_min: int | None = None
     rows_max: int | None = None
     at_a_time: int | None = None
-    """How many tasks run at once, where that is known: one for each is enough, as long as none has `bytes_max`."""
+    """Number of tasks that run concurrently, if known: one task for each suffices, if none exceeds `bytes_max`."""
     bytes_max: int = 0
 
 
-# -- how much --------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------------------------
 
 
 def capped(
     start: Mapping[Place, int], end: Mapping[Place, int], limit: int, weigh: Callable[[Place], float]
 ) -> Offsets:
-    """Ends that take about `limit` in all, each partition in proportion to its backlog; `weigh` is of one of its offsets.
+    """Return ends that cover about `limit` in all, each partition in proportion to its backlog; `weigh` returns an
+    offset's weight.
 
-    Shares are rounded down; what that leaves goes, an offset each, to those that were cut off most.
+    Shares are rounded down; the remainder goes, one offset each, to the partitions that were cut most.
     """
     backlog = {place: max(upto - start[place], 0) for place, upto in end.items()}
     whole = sum(rows * weigh(place) for place, rows in backlog.items())
@@ -69,7 +69,7 @@ def capped(
             taken[place] += 1
             left -= weigh(place)
     if not any(taken.values()):
-        # One offset that weighs more than the cap is taken all the same: a large record must not stop the query.
+        # One offset that exceeds the limit is read anyway: a large record must not stop the query.
         taken[max(backlog, key=lambda place: (backlog[place], place))] = 1
     return {place: upto if not backlog[place] else start[place] + taken[place] for place, upto in end.items()}
 
@@ -78,11 +78,12 @@ def backlog_rows(start: Mapping[Place, int], end: Mapping[Place, int]) -> int:
     return sum(max(upto - start[place], 0) for place, upto in end.items())
 
 
-# -- how many tasks --------------------------------------------------------------------------------------------------
+# -- splitting -------------------------------------------------------------------------------------------------------
 
 
 def split(ranges: Sequence[Range], cuts: Cuts) -> list[Range]:
-    """The ranges in pieces: none much over the target in bytes or rows, and about `partitions_min` of them if there are rows."""
+    """Split ranges: no piece far over the target in bytes or rows, and about `partitions_min` pieces if there are
+    rows."""
     full = [each for each in ranges if each.rows > 0]
     target = _target(cuts, sum(each.size for each in full))
     counts = [max(_over(each.size, target), _over(each.rows, cuts.rows_max)) for each in full]
@@ -95,8 +96,8 @@ def split(ranges: Sequence[Range], cuts: Cuts) -> list[Range]:
 
 
 def _target(cuts: Cuts, whole: float) -> int:
-    """More than these tasks would only wait for each other, and each costs Spark the same to start. A tenth of room: partitions
-    are never equal."""
+    """Return the target size. More tasks than can run concurrently only queue, and each has a start-up cost. A tenth
+    of slack, because partitions are never equal."""
     if cuts.at_a_time is None:
         return cuts.target_bytes
     return max(cuts.target_bytes, min(cuts.bytes_max, math.ceil(1.1 * whole / cuts.at_a_time)))

@@ -1,7 +1,7 @@
-"""A stream's progress, committed to a group for people to see.
+"""Commits a stream's progress to a group, for monitoring.
 
-Knows: what this query has committed, and that nobody else should. Refuses to know: how far a stream may go: its checkpoint says.
-Invariant: a group that cannot be reached, or that another writes to, stops no query: it is said.
+A group that cannot be reached, or that another client commits to, never stops a query; it is logged. Does not handle:
+the stream's own progress, which its checkpoint stores.
 """
 
 from braidlog.client.errors import ClientError
@@ -11,7 +11,7 @@ from braidlog.spark.source.logs import Log
 from braidlog.spark.source.positions import Offsets, shown
 
 LOOK_SECONDS = 30.0
-"""How often the group is looked at: a question for each trigger would cost more than the answer is worth."""
+"""How often the group is checked: a request in each trigger would cost too much."""
 
 
 class Group:
@@ -25,7 +25,7 @@ class Group:
         self._looked_at: float | None = None
 
     def commit(self, done: Offsets) -> None:
-        """What was processed, as far as it was not committed before."""
+        """Commit progress, as far as it was not committed before."""
         new = {place: at for place, at in done.items() if self._committed.get(place) != at}
         if not new:
             return
@@ -38,14 +38,15 @@ class Group:
         self._committed |= new
 
     def _look(self) -> None:
-        """Say it if the group does not hold what this query has put there: two queries make each other's lag meaningless."""
+        """Warn if the group has other offsets than this query committed: two queries in one group make its lag
+        meaningless."""
         now = self._clock.monotonic()
         if not self._committed or (self._looked_at is not None and now - self._looked_at < LOOK_SECONDS):
             return
         self._looked_at = now
-        found = self._log.committed(self._name)
-        if strange := [place for place, at in self._committed.items() if found.get(place, at) != at]:
+        committed = self._log.committed(self._name)
+        if strange := [place for place, at in self._committed.items() if committed.get(place, at) != at]:
             warn_once(
-                f"group {self._name}: somebody else commits to {shown(strange)} too, and its lag says nothing; "
-                "give each query a groupId of its own"
+                f"group {self._name}: another client also commits to {shown(strange)}, and its lag is meaningless; "
+                "give each query its own groupId"
             )

@@ -1,8 +1,7 @@
-"""Spark's interface: the readers that it makes, pickles, calls.
+"""Spark's interface: the readers that Spark creates, pickles and calls.
 
-Knows: which of Spark's calls means what (and which never come). Refuses to know: how anything is done.
-Invariants: a reader is small and holds no connection until the driver asks it something: Spark pickles it to every task. No
-`pushFilters`: Spark 4.3 keeps one plan for each `load()`, and a filter that was pushed stays in it for the next action.
+A reader is small and holds no connection until the driver calls it: Spark pickles it to every task. There is no
+`pushFilters`: Spark 4.3 keeps one plan for each `load()`, and a pushed filter would stay in it for the next action.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,13 +34,13 @@ from braidlog.spark.source.triggers import Triggers
 from braidlog.spark.worker_memory import freeze_imports, keep_memory
 
 BARE_TASK_TIMES = 4
-"""A task that takes no values does less for each byte of the log, and costs Spark as much to start."""
+"""A task without values does less work per byte of the log, and has the same start-up cost."""
 ONE_WAVE_TIMES = 4
-"""So much larger again where it is known that no more tasks could run at a time."""
+"""A further factor if it is known that no more tasks could run concurrently."""
 
 
 class TopicRows:
-    """What batches and streams do alike on an executor: a task is a partition whose value is its `Range`."""
+    """What batches and streams do on executors: a task is an input partition whose value is its `Range`."""
 
     def __init__(self, query: Query, schema: StructType) -> None:
         reading = find_reading(query)
@@ -60,13 +59,13 @@ class TopicRows:
     @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         keep_memory()
-        if partition.value is not None:  # a batch without a partition is given an empty one
+        if partition.value is not None:  # a batch without partitions has one empty task
             yield from self.rows(partition.value)
         freeze_imports()
 
-    def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        chunks = read_chunks(self._query, wanted, self._bare)
-        return record_batches(self._query, self._schema, wanted, chunks, self._reading)
+    def rows(self, span: Range) -> Iterator[pa.RecordBatch]:
+        chunks = read_chunks(self._query, span, self._bare)
+        return record_batches(self._query, self._schema, span, chunks, self._reading)
 
 
 class TopicReader(TopicRows, DataSourceReader):
@@ -85,7 +84,7 @@ class TopicReader(TopicRows, DataSourceReader):
 
 
 class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. On the driver it lives as long as the query; `stop` is never called, so that nothing waits for it."""
+    """A stream. On the driver it lives as long as the query; Spark never calls `stop`, so nothing depends on it."""
 
     def __init__(self, query: Query, schema: StructType) -> None:
         super().__init__(query, schema)
@@ -108,7 +107,8 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
         return to_json(triggers.initial(), log.identities)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Spark knows no two limits at once: this says that there are some, and `latestOffset` keeps all of them."""
+        """Return a limit that only signals that there are limits, because Spark supports one: `latestOffset` applies
+        all of them."""
         if self._query.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._query.max_offsets_per_trigger)
         if self._query.max_bytes_per_trigger is not None:
@@ -120,11 +120,11 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
     @short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         begin = from_json(start)
-        self._commit(begin)  # everything before it is processed and logged, also when `commit` never comes
+        self._commit(begin)  # everything before it is processed and logged, even if Spark never calls `commit`
         log, triggers, _ = self._driver()
         known = identities_of(start)
-        found = triggers.latest(begin, unlimited=isinstance(limit, ReadAllAvailable), identities=known)
-        return to_json(found, known | log.identities)
+        ends = triggers.latest(begin, unlimited=isinstance(limit, ReadAllAvailable), identities=known)
+        return to_json(ends, known | log.identities)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         log, triggers, _ = self._driver()
@@ -136,9 +136,9 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
     @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         log, triggers, losses = self._driver()
-        wanted = identities_of(end)
-        begin = same_topics(from_json(start), identities_of(start), wanted)
-        ranges, lost = plan(log, begin, from_json(end), wanted)
+        identities = identities_of(end)
+        begin = same_topics(from_json(start), identities_of(start), identities)
+        ranges, lost = plan(log, begin, from_json(end), identities)
         losses.handle(lost)
         return _tasks(ranges, self.cuts, triggers.bytes_each)
 

@@ -1,9 +1,8 @@
-"""The schema that a query's values are read with, and what reads those that were written with others.
+"""The schema with which a query's values are read, and readers for values that were written with other schemas.
 
-Knows: registries, files, formats. Refuses to know: Spark, records.
-Invariants: the reader's schema is found once for a query, on its driver, and travels with it; writers' schemas are found by the
-ids in the values, once for each process, since an id never stands for another. A registry that does not answer fails the query;
-an id that it does not know makes a bad record.
+Does not handle: Spark, records. The reader's schema is resolved once per query, on the driver, and sent to tasks.
+Writers' schemas are looked up by the ids in the values, once per process, because an id never changes its meaning. An
+unreachable registry fails the query; an unknown id is a bad record.
 """
 
 from collections.abc import Callable
@@ -34,18 +33,18 @@ Parse = Callable[[pa.Array], tuple[pa.Array, Errors]]
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """The reader's schema. `registry`: where writers' are; without it values begin with no id."""
+    """The reader's schema. `registry`: that of the writers' schemas; without it values do not begin with an id."""
 
     schema: Schema
     references: dict[str, Schema]
     name: str
-    """What an error calls it."""
+    """Its name in errors."""
     message: str
     registry: str | None
 
 
 def registry_client(url: str) -> RegistryClient:
-    """Name and secret may stand in the address, as in those of nodes."""
+    """Return a client; the address may contain name and secret, like a node's URL."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     bare = urlunsplit((parts.scheme, host, parts.path, "", ""))
@@ -53,20 +52,20 @@ def registry_client(url: str) -> RegistryClient:
 
 
 def find_reading(query: Query) -> Reading | None:
-    """The reader's schema of a query; None of one whose values need none, or say it as DDL."""
+    """Return the reader's schema of a query; None if its values need none, or if it is given as DDL."""
     if query.schema_registry is None and query.value_schema_file is None:
         return None
-    wanted, registry = _TYPES[query.value_format], query.schema_registry
+    kind, registry = _TYPES[query.value_format], query.schema_registry
     client = None if registry is None else registry_client(registry)
     if query.value_schema_file is not None:
-        name, schema = query.value_schema_file, _read_file(query.value_schema_file, wanted)
+        name, schema = query.value_schema_file, _read_file(query.value_schema_file, kind)
     else:
-        assert client is not None, "one of the two is set"
+        assert client is not None, "the options require one of the two"
         subject = _subject(query)
         name = f"{subject} version {query.value_version}"
         _, schema = client.version(subject, query.value_version)
-    if schema.type != wanted:
-        raise OptionError("valueFormat", query.value_format, f"{name} is of type {schema.type}")
+    if schema.type != kind:
+        raise OptionError("valueFormat", query.value_format, f"{name} has type {schema.type}")
     try:
         references = referenced(schema, client.find) if client is not None else {}
         made = Reading(schema, references, name, query.value_message or "", registry)
@@ -89,7 +88,7 @@ def _subject(query: Query) -> str:
     topics = {*query.selection.topics, *(topic for topic, _ in query.selection.places)}
     if len(topics) != 1:
         raise OptionError(
-            "valueSubject", None, "it must be set where several topics may be read: one schema reads them all"
+            "valueSubject", None, "it must be set if several topics may be read: one schema reads all of them"
         )
     return f"{topics.pop()}-value"
 
@@ -104,18 +103,18 @@ class AvroReader:
         self._columns = _avro_columns()
         self._root = AvroSchema(reading.schema.text, reading.references).root
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        return self._columns.column_type(self._root, wanted)
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
+        return self._columns.column_type(self._root, target)
 
     def own(self, kind: pa.DataType) -> Decode:
-        """Values that this very schema wrote."""
-        found: Decode = self._columns.decoder(self._root, self._root, kind)
-        return found
+        """Decode values that were written with this schema."""
+        decode: Decode = self._columns.decoder(self._root, self._root, kind)
+        return decode
 
     def of(self, writer: Schema, references: dict[str, Schema], head: bytes, kind: pa.DataType) -> Decode:  # noqa: ARG002
-        """Values that another one wrote."""
-        found: Decode = self._columns.decoder(self._root, AvroSchema(writer.text, references).root, kind)
-        return found
+        """Decode values that were written with another schema."""
+        decode: Decode = self._columns.decoder(self._root, AvroSchema(writer.text, references).root, kind)
+        return decode
 
 
 class ProtobufReader:
@@ -126,32 +125,32 @@ class ProtobufReader:
         schema = ProtobufSchema(reading.schema.text, reading.references)
         self._message = columns.MessageColumns(schema, reading.references, reading.message)
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
-        return self._message.column_type(wanted)
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
+        return self._message.column_type(target)
 
     def own(self, kind: pa.DataType) -> Decode:
-        found: Decode = self._message.decoder(kind)
-        return found
+        decode: Decode = self._message.decoder(kind)
+        return decode
 
     def of(self, writer: Schema, references: dict[str, Schema], head: bytes, kind: pa.DataType) -> Decode:
-        """Whatever wrote them, fields are known by their numbers; of another message they mean something else."""
+        """Decode values of another schema: fields match by number, but only within the same message."""
         name = name_at(ProtobufSchema(writer.text, references).file, framing.read_indexes(head)[0])
         if name != self._message.name:
-            raise ColumnTypeError(f"message {name or 'that its schema lacks'!r}; {self._message.name!r} is read")
+            raise ColumnTypeError(f"message {name or 'that its schema lacks'!r}; {self._message.name!r} is expected")
         return self.own(kind)
 
 
 class JsonReader:
-    """Values are read as the columns of the schema by who reads JSON (`values.py`)."""
+    """JSON values are decoded to the columns of the schema in `values.py`."""
 
     def __init__(self, reading: Reading) -> None:
         self._document = JsonSchema(reading.schema.text, reading.references).document
         self._references = {name: msgspec.json.decode(each.text) for name, each in reading.references.items()}
 
-    def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
+    def column_type(self, target: pa.DataType | None = None) -> pa.DataType:
         from braidlog.registry.json_schema.columns import column_type  # noqa: PLC0415 - beside those of the others
 
-        return column_type(self._document, self._references, wanted)
+        return column_type(self._document, self._references, target)
 
 
 def _avro_columns() -> Any:  # noqa: ANN401 - a module
@@ -174,18 +173,18 @@ _READERS: Final[dict[str, Any]] = {AVRO: AvroReader, JSON: JsonReader, PROTOBUF:
 
 
 def reader(reading: Reading) -> AvroReader | ProtobufReader | JsonReader:
-    found: AvroReader | ProtobufReader | JsonReader = _READERS[reading.schema.type](reading)
-    return found
+    made: AvroReader | ProtobufReader | JsonReader = _READERS[reading.schema.type](reading)
+    return made
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
 
 
 def parser(reading: Reading, kind: pa.DataType) -> Parse:
-    """What makes a column of Avro's or Protobuf's values."""
+    """Return a parser of Avro or Protobuf values for a column type."""
     made = reader(reading)
-    assert not isinstance(made, JsonReader), "JSON is read elsewhere"
-    made.column_type(kind)  # refused now, not at the first value
+    assert not isinstance(made, JsonReader), "values.py reads JSON"
+    made.column_type(kind)  # raises now, not at the first value
     if reading.registry is not None:
         return _of_writers(made, reading.registry, kind)
     own = made.own(kind)
@@ -207,17 +206,18 @@ def _of_writers(made: AvroReader | ProtobufReader, registry: str, kind: pa.DataT
 
 @lru_cache(maxsize=_SCHEMAS_MAX)
 def _written_with(registry: str, number: int) -> tuple[Schema, dict[str, Schema]]:
-    """What an id stands for, with all that it refers to."""
+    """Return the schema of an id, with all its references."""
     client = registry_client(registry)
     schema = client.schema(number)
     return schema, referenced(schema, client.find)
 
 
-# -- Spark's words -------------------------------------------------------------------------------------------------------
+# -- Spark's types
+# -------------------------------------------------------------------------------------------------------
 
 
 def ddl(kind: pa.DataType) -> str:
-    """A column's type as Spark's DDL."""
+    """Return a column's type as Spark DDL."""
     if pa.types.is_struct(kind):
         return f"STRUCT<{', '.join(f'{_quoted(each.name)}: {ddl(each.type)}' for each in kind)}>"
     if pa.types.is_list(kind):

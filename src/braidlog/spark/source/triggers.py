@@ -1,8 +1,7 @@
-"""A stream, trigger by trigger: how far the next one goes.
+"""Decides how far the next trigger of a stream reads.
 
-Knows: what was taken, what is there, the caps, the patience for more. Refuses to know: Spark's classes, records.
-Invariants: a place's end never lies before its start unless its log was made anew; places that appear begin at their first
-offset; after `freeze` nothing that came later is taken.
+Does not handle: Spark's classes, records. The end of a partition is never before its start, unless its log was
+recreated. New partitions begin at their first offset. After `freeze`, later records are not read.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ from braidlog.spark.source.planning import backlog_rows, capped
 from braidlog.spark.source.positions import LATEST, Identities, Offsets, Place, same_topics
 
 IDLE_WAIT_MS = 200
-"""How long an idle stream waits for news in one call; Spark would ask seventy times a second."""
+"""How long one call waits for records in an idle stream; Spark would call seventy times a second."""
 _WEIGHED_SECONDS = 30.0
 
 
@@ -32,18 +31,19 @@ class Triggers:
         self._taken_at: float | None = None
         self._weights: dict[Place, tuple[float, float]] = {}
         self.seen: Offsets | None = None
-        """The ends at the last look: what progress shows as latest."""
+        """The ends at the last look-up, shown as latest in the progress."""
 
     def initial(self) -> Offsets:
         places = find_places(self._log, self._query.selection)
         return starts(self._log, self._query.start, places, self._query.starting_offsets_by_timestamp_strategy)
 
     def freeze(self) -> None:
-        """What is there now is all that this run will take."""
+        """Limit this run to the records that exist now."""
         self._frozen = self._look()
 
     def latest(self, start: Offsets, *, unlimited: bool, identities: Identities | None = None) -> Offsets:
-        """Where the next trigger ends; `start` if there is nothing for it yet. `identities`: of the topics of `start`."""
+        """Return where the next trigger ends; `start` if it should not run yet. `identities`: of the topics in
+        `start`."""
         ends = self._look()
         same = same_topics(start, identities or {}, self._log.identities)
         self._losses.handle(gone(start, set(start) - set(same), OTHER))
@@ -55,13 +55,13 @@ class Triggers:
             ends = dict(self._frozen)
         kept = {place: at for place, at in start.items() if place not in ends and self._query.selection.has(place[0])}
         self._losses.handle(gone(start, kept))
-        ends |= kept  # it may come back: until then there is nothing new in it
+        ends |= kept  # it may come back: until then it has no new records
         if unlimited:
             return ends
         return self._admitted(start, ends)
 
     def _look(self) -> Offsets:
-        """What is there. A query that begins has said what must be; one that goes on is told of losses instead."""
+        """Return the current ends. A new query requires its topics to exist; a resumed one reports losses instead."""
         selection = self._query.selection
         self.seen = self._log.look(topics_of(selection), lambda counts: places_of(selection, counts), LATEST)
         return dict(self.seen)
@@ -83,20 +83,22 @@ class Triggers:
         return ends
 
     def _may_wait(self) -> bool:
-        """The first trigger of a run does not wait, as with Spark's Kafka connector."""
+        """Return whether to wait for more records: the first trigger of a run does not, as with Spark's Kafka
+        connector."""
         return (
             self._taken_at is not None
             and (self._clock.monotonic() - self._taken_at) * 1000 < self._query.max_trigger_delay
         )
 
     def _begun(self, start: Offsets, ends: Offsets) -> Offsets:
-        """Where each place begins: those that are new, and logs that were made anew, with their first offset."""
+        """Return the start of each place: new places, and recreated logs, start at their first offset."""
         new = [place for place, at in ends.items() if place not in start or start[place] > at]
         earliest = self._log.earliest(new)
         return {place: earliest[place] if place in earliest else start[place] for place in ends}
 
     def bytes_each(self, place: Place, start: int, end: int) -> float:
-        """As the log says, asked now and then: a trigger of a few records should not cost two looks at every partition."""
+        """Return the log's estimate, cached for some time: a small trigger must not request it twice for every
+        partition."""
         now = self._clock.monotonic()
         weight, at = self._weights.get(place, (0.0, 0.0))
         if end > start and (weight == 0.0 or now - at > _WEIGHED_SECONDS):

@@ -1,10 +1,10 @@
-"""Values that are more than bytes: text, JSON with its fields, and what has a schema (`schemas.py`).
+"""Decodes values: text, JSON with its fields, and formats with schemas (`schemas.py`).
 
-Knows: what a value of a format is, and how to tell a bad one from its neighbours. Refuses to know: where values come from.
-Invariants: the column has a row for each value, in order. A null value (a tombstone) stays null and is not bad. A bad value is
-null and its row of `_error` says why, or the query fails and says which record it was.
+Does not handle: reading values. The column has a row for each value, in order. A null value (a tombstone) stays null
+and is valid. A bad value becomes null with a reason in `_error`, or the query fails and names the record.
 
-Arrow reads JSON many rows at a time, and a fault in one spoils all of them: then the rows are halved until it is found alone.
+Arrow parses JSON in blocks of rows, and an error in one row fails the block: then the block is halved until the bad
+row is isolated.
 """
 
 from collections.abc import Callable
@@ -27,42 +27,42 @@ Decode = Callable[[pa.Array, pa.Array, Range], dict[str, pa.Array]]
 
 
 class BadRecordError(ValueError):
-    """A value that is not of its format, and the query does not want to go on without it."""
+    """An invalid value in a query with badRecords = fail."""
 
 
 class _Object(msgspec.Struct):
-    """Any JSON object: its fields are passed over."""
+    """Any JSON object; its fields are ignored."""
 
 
 _objects = msgspec.json.Decoder(_Object)
 
 
-def decoder_of(query: Query, wanted: pa.DataType | None, reading: Reading | None = None) -> Decode | None:
-    """What makes the columns of a query; None for those that take values as they are. `wanted`: the type of column `value`."""
+def decoder_of(query: Query, target: pa.DataType | None, reading: Reading | None = None) -> Decode | None:
+    """Return the decoder of a query; None if its values stay binary. `wanted`: the type of column `value`."""
     if query.value_format == "binary":
         return None
     parse: Parse
     if query.value_format == "string":
         parse = _texts
     elif query.value_format == "json":
-        parse = _json(query, wanted, reading)
+        parse = _json(query, target, reading)
     else:
-        assert reading is not None, "a schema is found before values are read"
-        parse = parser(reading, reader(reading).column_type() if wanted is None else wanted)
+        assert reading is not None, "the schema is resolved before values are read"
+        parse = parser(reading, reader(reading).column_type() if target is None else target)
 
-    def decode(values: pa.Array, offsets: pa.Array, wanted: Range) -> dict[str, pa.Array]:
+    def decode(values: pa.Array, offsets: pa.Array, span: Range) -> dict[str, pa.Array]:
         made, errors = parse(values)
         if query.bad_records == "fail":
-            _raise_first(errors, offsets, wanted)
+            _raise_first(errors, offsets, span)
         return {"value": made, ERROR: pa.array(errors, pa.string())}
 
     return decode
 
 
-def _raise_first(errors: list[str | None], offsets: pa.Array, wanted: Range) -> None:
+def _raise_first(errors: list[str | None], offsets: pa.Array, span: Range) -> None:
     for at, why in enumerate(errors):
         if why is not None:
-            raise BadRecordError(f"{wanted.topic}/{wanted.partition} offset {offsets[at].as_py()}: {why}")
+            raise BadRecordError(f"{span.topic}/{span.partition} offset {offsets[at].as_py()}: {why}")
 
 
 # -- text --------------------------------------------------------------------------------------------------------------
@@ -76,24 +76,24 @@ def _texts(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
 
 
 def _texts_one_by_one(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
-    found: list[str | None] = []
+    texts: list[str | None] = []
     errors: list[str | None] = []
     for value in values.to_pylist():
         try:
-            found.append(None if value is None else value.decode())
+            texts.append(None if value is None else value.decode())
             errors.append(None)
         except UnicodeDecodeError as error:
-            found.append(None)
+            texts.append(None)
             errors.append(f"not UTF-8: {error.reason} at byte {error.start}")
-    return pa.array(found, pa.string()), errors
+    return pa.array(texts, pa.string()), errors
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _json(query: Query, wanted: pa.DataType | None, reading: Reading | None) -> Parse:
-    # A query for `_error` alone checks the syntax: the types are in the column that it does not want.
-    kind = pa.struct([]) if wanted is None else wanted
+def _json(query: Query, target: pa.DataType | None, reading: Reading | None) -> Parse:
+    # A query for `_error` alone checks the syntax: its columns do not include the types.
+    kind = pa.struct([]) if target is None else target
     _refuse_unreadable(kind)
 
     def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
@@ -103,14 +103,14 @@ def _json(query: Query, wanted: pa.DataType | None, reading: Reading | None) -> 
 
 
 def _after_ids(parse: Parse) -> Parse:
-    """Values that begin with the id of a schema; what is written there has the reader's fields, or has not."""
+    """Decode values that begin with a schema id; the fields are the reader's, and missing fields are null."""
 
     def parse_framed(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
         rows: list[bytes | None] = values.to_pylist()
         odd = [at for at, value in enumerate(rows) if value is not None and not framing.has_id(value)]
         for at in odd:
             rows[at] = None
-        made, errors = parse(pa.array([None if each is None else each[framing.BYTES :] for each in rows], pa.binary()))
+        made, errors = parse(pa.array([None if row is None else row[framing.BYTES :] for row in rows], pa.binary()))
         for at in odd:
             errors[at] = framing.NO_ID
         return made, errors
@@ -122,12 +122,12 @@ def _refuse_unreadable(kind: pa.StructType) -> None:
     try:
         _read(b"{}", kind)
     except pa.ArrowNotImplementedError as error:
-        raise ValueError(f"option valueSchema: it has a type that JSON values are not read as: {error}") from None
+        raise ValueError(f"option valueSchema: it contains a type that JSON values cannot have: {error}") from None
 
 
 def structs(values: pa.Array, kind: pa.StructType, *, whole: bool = False) -> tuple[pa.Array, list[str | None]]:
-    """JSON objects as a struct of these fields, and what is wrong with each value. `whole`: one field of another type makes
-    all of them null."""
+    """Decode JSON objects to a struct with these fields, and return each value's error. `whole`: a field of the wrong
+    type makes all fields null."""
     texts, errors = _texts(values)
     lines: list[bytes] = []
     for at, value in enumerate(texts.to_pylist()):
@@ -137,7 +137,7 @@ def structs(values: pa.Array, kind: pa.StructType, *, whole: bool = False) -> tu
                 _objects.decode(line)
             except msgspec.DecodeError as error:
                 errors[at], line = f"not a JSON object: {error}"[:_WHY_MAX], b"{}"
-        # Within JSON a bare line break is a blank and nothing else; between values it is ours.
+        # A raw line break inside JSON is only whitespace; between values it is our separator.
         lines.append(line.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in line or b"\r" in line else line)
     unread = [why is not None for why in errors]
     columns = _typed(lines, 0, kind, errors)
@@ -146,7 +146,7 @@ def structs(values: pa.Array, kind: pa.StructType, *, whole: bool = False) -> tu
 
 
 def _typed(lines: list[bytes], first: int, kind: pa.StructType, errors: list[str | None]) -> list[pa.Array]:
-    """The fields of these objects as columns; one of another type is null in its object, and said."""
+    """Decode these objects to columns; a field of the wrong type is null in its object, and reported."""
     if not lines:
         return [pa.array([], field.type) for field in kind]
     try:
@@ -161,14 +161,14 @@ def _typed(lines: list[bytes], first: int, kind: pa.StructType, errors: list[str
 
 
 def _fields(line: bytes, kind: pa.StructType) -> list[pa.Array]:
-    """Each field by itself: those of another type are null."""
-    found = []
+    """Decode each field separately: those of the wrong type are null."""
+    columns = []
     for field in kind:
         try:
-            found += _read(line, pa.struct([field]))
+            columns += _read(line, pa.struct([field]))
         except pa.ArrowInvalid:
-            found += _read(b"{}", pa.struct([field]))
-    return found
+            columns += _read(b"{}", pa.struct([field]))
+    return columns
 
 
 def _read(data: bytes, kind: pa.StructType) -> list[pa.Array]:

@@ -435,6 +435,6 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_client() -> None:
 def test_codes_without_a_name_are_failures_of_which_nothing_is_known() -> None:
     assert refused(9999).reason is Refusal.FAILED
     assert str(refused(9999, "odd")) == "odd (kafka code 9999)"
-    assert str(refused(6, about="t/0")) == "t/0: another node leads here (NOT_LEADER_OR_FOLLOWER)"
-    unreached = "t/0: the node that leads here cannot be reached; try again (BROKER_NOT_AVAILABLE)"
+    assert str(refused(6, about="t/0")) == "t/0: another node is the leader (NOT_LEADER_OR_FOLLOWER)"
+    unreached = "t/0: the leader cannot be reached; try again (BROKER_NOT_AVAILABLE)"
     assert str(refused(8, about="t/0")) == unreached

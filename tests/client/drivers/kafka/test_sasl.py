@@ -25,7 +25,7 @@ def test_scram_as_the_rfc_has_it() -> None:
 @pytest.mark.parametrize(
     ("asked", "signed", "fault"),
     [
-        (b"e=other-error", b"", "no first message"),
+        (b"e=other-error", b"", "invalid first SCRAM message"),
         (ASKED.replace(b"r=rOpr", b"r=sOpr"), b"", "nonce"),
         (ASKED.replace(b"%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", b""), b"", "nonce"),
         (ASKED.replace(b"i=4096", b"i=1"), b"", "1 iterations"),

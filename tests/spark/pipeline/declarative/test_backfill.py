@@ -120,10 +120,14 @@ def summed(rows: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("make", "key", "said"),
     [
-        (summed, (), r'a row of t sums up several records: declare @layer.table\("t", key=\[…\], until="…"\)'),
-        (summed, ("topic",), "a row of t sums up several records"),
-        (lambda rows: rows.select("value"), (), "rows of t tell neither their record .topic, partition, offset"),
-        (lambda rows: rows.select("value"), ("key",), "told apart by key, and have no column key: keep it"),
+        (summed, (), r'a row of t aggregates several records: declare @layer.table\("t", key=\[…\], until="…"\)'),
+        (summed, ("topic",), "a row of t aggregates several records"),
+        (
+            lambda rows: rows.select("value"),
+            (),
+            "rows of t carry neither the position of their record .topic, partition, offset",
+        ),
+        (lambda rows: rows.select("value"), ("key",), "identified by key, but have no column key: keep it"),
     ],
 )
 def test_rows_that_would_come_twice_or_in_parts_are_refused(
@@ -151,7 +155,7 @@ def test_by_what_rows_are_known_again(spark: SparkSession, tmp_path: Path) -> No
         "once": ("key", "offset"),
         "declared": ("key",),
     }
-    with pytest.raises(BrokerError, match=r"key is a list of columns, such as \['id'\]"):
+    with pytest.raises(BrokerError, match=r"key must be a list of columns, such as \['id'\]"):
         declared.table("a", key="id")
     with pytest.raises(BrokerError, match="until = 'now' needs key"):
         declared.table("a", until="now")

@@ -119,9 +119,9 @@ def check_dead(node: ServerProcess) -> None:
     assert early <= bad
     assert {place for place in bad if place[1] < MIDDLE} <= early
     assert {letter[-1] for letter in letters} == {
-        "there is no value",
+        "the value is null",
         "the value does not fit the schema",
-        "required and not there: type",
+        "required and missing: type",
     }
 
 
@@ -251,7 +251,7 @@ def test_a_replay_puts_flows_aside_and_leaves_bronze(tmp_path: Path) -> None:
     plan = replay.make_plan(project, "5", ends)
     assert plan.sentences(project) == [
         "generation 2 of dead_letters, silver, from 5",
-        f"table silver is made anew ({project.table('silver')})",
+        f"table silver is rebuilt ({project.table('silver')})",
         "topic shop.dead-letters gets the records again",
     ]
     generation = replay.begin(project, plan)
@@ -273,7 +273,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         return Declared(project, Generation(), lambda *_: None, is_batch=True)
 
     found = declared()
-    with pytest.raises(BrokerError, match=r"there is no flow 'gold'; there are bronze"), declaring(found):
+    with pytest.raises(BrokerError, match=r"unknown flow 'gold'; the flows are bronze"), declaring(found):
         found.table("bronze")(lambda rows: rows)
     project = written(tmp_path, '[tables]\npartition_by = { slver = ["day"] }\n')
     found = declared()
@@ -282,9 +282,11 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         found.table("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="'bronze' is declared twice"):
         found.view("bronze")(lambda rows: rows)
-    with pytest.raises(BrokerError, match="silver reads 'bronze', which is no view above it; there are records"):
+    with pytest.raises(BrokerError, match="silver reads 'bronze', which is not a view above it; the views are records"):
         found.table("silver", reads="bronze")(lambda rows: rows)
-    with pytest.raises(BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" has its layers in definitions/"):
+    with pytest.raises(
+        BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" defines its layers in definitions/"
+    ):
         written(tmp_path, '[silver]\nschema = "a int"\n')
     with pytest.raises(BrokerError, match="target_file_bytes = 0: at least 1"):
         written(tmp_path, "[tables]\ntarget_file_bytes = 0\n")

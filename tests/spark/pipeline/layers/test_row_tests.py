@@ -73,7 +73,7 @@ def test_what_differs_is_told_row_by_row(spark: SparkSession, tmp_path: Path) ->
     for text, words in (
         ('{"id": "a1", "amont": 1}\n', "silver has no column 'amont'; it has id, type"),
         ('{"amount": "much"}\n', "a row does not fit the columns of silver, amount double"),
-        ("\n[1]\n", r"silver\.jsonl:2: no JSON object"),
+        ("\n[1]\n", r"silver\.jsonl:2: not a JSON object"),
     ):
         silver.write_text(text)
         with pytest.raises(BrokerError, match=words):
@@ -105,20 +105,20 @@ def test_the_command_ends_with_1_where_rows_differ(
 
 def test_a_test_that_says_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     project, test = made("events", tmp_path)
-    with pytest.raises(BrokerError, match="there is no test 'second'; there are first"):
+    with pytest.raises(BrokerError, match="unknown test 'second'; the tests are first"):
         row_tests.folders(project, frozenset({"second"}))
     (test / "gold.jsonl").touch()
-    with pytest.raises(BrokerError, match="there is no stage 'gold'; there are bronze, silver, dead-letters"):
+    with pytest.raises(BrokerError, match="unknown stage 'gold'; the stages are bronze, silver, dead-letters"):
         row_tests.run(spark, project, test)
     for path in test.glob("*.jsonl"):
         if path.name != "records.jsonl":
             path.unlink()
-    with pytest.raises(BrokerError, match="says of no stage what it makes"):
+    with pytest.raises(BrokerError, match="has no expected rows"):
         row_tests.run(spark, project, test)
     (test / "silver.jsonl").touch()
     (test / "records.jsonl").write_text('{"valu": {}}\n')
     with pytest.raises(BrokerError, match=r"records\.jsonl:1: not a record in JSON, as .*: .*valu"):
         row_tests.run(spark, project, test)
     (test / "records.jsonl").unlink()
-    with pytest.raises(BrokerError, match=r"there is no test: write records into .*/tests/NAME/records\.jsonl"):
+    with pytest.raises(BrokerError, match=r"there are no tests: write records to .*/tests/NAME/records\.jsonl"):
         row_tests.folders(project, frozenset())

@@ -1,6 +1,6 @@
-"""The kafka driver: `driver.py` is the port, the others are what it is made of.
+"""The kafka driver: `driver.py` implements the port with the other modules.
 
-Knows: how a client of Kafka behaves. Refuses to know: sockets, retries, threads.
+Does not handle: sockets, retries, threads.
 """
 
 from braidlog.client.drivers.kafka.driver import KafkaDriver

@@ -1,6 +1,7 @@
-"""Rules, as Kafka's brokers tell and change them: lines of access control lists.
+"""Access rules as lines of Kafka's access control lists.
 
-Knows: which line a rule is. Refuses to know: what a rule allows. Lines about some hosts only are no rules of ours, and left out.
+Maps each rule to one line. Skips lines that apply to some hosts only: braidlog has no such rules. Does not handle:
+authorization.
 """
 
 from contextlib import suppress
@@ -26,35 +27,35 @@ _WORDS = {number: word for word, number in OPERATIONS.items()}
 
 
 class AccessDriver(Router):
-    """What a driver asks brokers."""
+    """Lists and changes rules by requests to brokers."""
 
     async def list_rules(self) -> list[AccessRule]:
-        found = await self._described(ANY)
-        with suppress(RefusedError):  # another maker's broker has no keys
-            found += await self._described(Resource.KEY)
-        return sorted(found)
+        rules = await self._described(ANY)
+        with suppress(RefusedError):  # other brokers have no key resources
+            rules += await self._described(Resource.KEY)
+        return sorted(rules)
 
     async def _described(self, resource: int) -> list[AccessRule]:
         answer: s.DescribeAclsResponse = await self.ask_controller(
             s.DescribeAclsRequest(resource, None, ANY, None, None, ANY, ANY)
         )
         self.check_code(answer.error_code, answer.error_message)
-        told = ((each, acl) for each in answer.resources for acl in each.acls)
-        rules = (_rule(each.resource_type, each.resource_name, each.pattern_type, acl) for each, acl in told)
+        lines = ((entry, acl) for entry in answer.resources for acl in entry.acls)
+        rules = (_rule(entry.resource_type, entry.resource_name, entry.pattern_type, acl) for entry, acl in lines)
         return [rule for rule in rules if rule is not None]
 
     async def add_rule(self, rule: AccessRule) -> None:
         answer: s.CreateAclsResponse = await self.ask_controller(
             s.CreateAclsRequest([s.CreateAclsRequestCreation(*_line(rule))])
         )
-        told = only(answer.results, "CreateAcls")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.results, "CreateAcls")
+        self.check_code(result.error_code, result.error_message)
 
     async def delete_rule(self, rule: AccessRule) -> int:
         answer: s.DeleteAclsResponse = await self.ask_controller(s.DeleteAclsRequest([s.AclFilter(*_line(rule))]))
-        told = only(answer.filter_results, "DeleteAcls")
-        self.check_code(told.error_code, told.error_message)
-        return len(told.matching_acls)
+        result = only(answer.filter_results, "DeleteAcls")
+        self.check_code(result.error_code, result.error_message)
+        return len(result.matching_acls)
 
 
 def _line(rule: AccessRule) -> tuple[int, str, int, str, str, int, int]:

@@ -1,8 +1,8 @@
-"""Reading in bulk: batches as they are, and the ends of many partitions in one question.
+"""Bulk reads: undecoded batches, and the offsets of many partitions in one request.
 
-Knows: which leader is asked for which partitions. Refuses to know: what is in a record, when to ask again.
-Invariants: what is given are whole batches, or blocks of columns in their place for who asked for them, cut at no other place;
-the next offset is the one after the last of them. A method is one attempt, as a driver's are.
+Sends each leader one request for its partitions. Does not handle: decoding records, retries. It returns whole
+batches, or column blocks if the caller asked for them. The next offset is the one after the last batch. Each method
+makes one attempt, as a driver's methods do.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ T = TypeVar("T")
 __all__ = ["EARLIEST", "LATEST", "Bare", "BulkReader", "Place", "RawFetched", "whole"]
 
 _WAIT_SLOT = 1
-"""Waiting for news has a connection of its own: what is fetched meanwhile does not stand behind it."""
+"""The channel for long polls: they do not delay fetches, which use other connections."""
 _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 _LAST_DELTA_AT = 23
@@ -38,114 +38,117 @@ _BASE = Struct(">q")
 
 
 class Bare(IntEnum):
-    """What records may come without: as blocks of columns (`codec/columns/column_blocks.py`) then. A server of
-    another make or an older one
-    sends whole batches, and so does ours where that costs less: whoever asks reads both."""
+    """Fields that the caller does not need: the server may then send column blocks (`codec/columns/column_blocks.py`). Other or
+    older servers send whole batches, and so does braidlog where that costs less: the caller must read both."""
 
     NOTHING = 0
     VALUES = 1
-    """Values and headers."""
+    """Neither values nor headers are needed."""
     KEYS_AND_VALUES = 2
 
 
 class RawFetched(msgspec.Struct, frozen=True):
-    """Whole batches as the server has them; `aborted` are the transactions that are not to be seen."""
+    """Whole batches as stored by the server; `aborted` are the transactions to hide."""
 
     data: memoryview
     next_offset: int
     start_offset: int
     readable_end: int
-    """Where the reader may go now: the last stable offset for who reads what is committed, else the high watermark."""
+    """How far the reader may read: the last stable offset for `read_committed`, otherwise the high watermark."""
     aborted: tuple[AbortedRange, ...] = ()
 
 
 class BulkReader:
-    """A driver, asked for much at once."""
+    """A driver's bulk requests."""
 
     def __init__(self, driver: KafkaDriver) -> None:
         self.driver = driver
 
     async def topics(self, topics: Collection[str] | None) -> dict[str, tuple[int, bytes]]:
-        """How many partitions each of these has and its id, of all that are not the server's own if None; one not there is
+        """Return each topic's partition count and id; of all topics that are not internal if None. Missing topics are
         left out."""
-        told = await self.driver.metadata(None if topics is None else list(topics))
-        found = {}
-        for each in told.topics:
-            if not each.error_code and each.name and not (topics is None and each.is_internal):
-                found[each.name] = len(each.partitions), each.topic_id
-            elif each.error_code and topics is not None:
-                error = self.driver.refuse(each.error_code, about=f"topic {each.name!r}")
+        metadata = await self.driver.metadata(None if topics is None else list(topics))
+        counts = {}
+        for topic in metadata.topics:
+            if not topic.error_code and topic.name and not (topics is None and topic.is_internal):
+                counts[topic.name] = len(topic.partitions), topic.topic_id
+            elif topic.error_code and topics is not None:
+                error = self.driver.refuse(topic.error_code, about=f"topic {topic.name!r}")
                 if error.reason is not Refusal.TOPIC_NOT_FOUND:
                     raise error
-        return found
+        return counts
 
-    async def offsets(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
-        """Of each place the first offset at or after a time in ms (or EARLIEST, LATEST); None where there is none."""
+    async def offsets(self, times: Mapping[Place, int]) -> dict[Place, int | None]:
+        """Return each partition's first offset at or after a time in ms (or EARLIEST, LATEST); None if there is
+        none."""
 
         async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
-            return await self.driver.list_offsets(leader, {place: wanted[place] for place in places})
+            return await self.driver.list_offsets(leader, {place: times[place] for place in places})
 
-        found = await self._of_each_leader(wanted, ask)
-        return {place: None if offset == NOWHERE else offset for place, offset in found.items()}
+        results = await self._of_each_leader(times, ask)
+        return {place: None if offset == NOWHERE else offset for place, offset in results.items()}
 
     async def topics_and_offsets(
-        self, topics: Collection[str] | None, wanted: Mapping[Place, int]
+        self, topics: Collection[str] | None, times: Mapping[Place, int]
     ) -> tuple[dict[str, tuple[int, bytes]], dict[Place, int | None] | None]:
-        """Both, asked at once: one round trip where they would be two. None for offsets that nobody gave: whoever expected these
-        places learns by the topics what became of them."""
-        offsets = asyncio.ensure_future(self.offsets(wanted))
+        """Request both concurrently, which saves a round trip. Offsets are None if that request failed; the topics
+        then show what became of the partitions."""
+        offsets = asyncio.ensure_future(self.offsets(times))
         try:
-            told = await self.topics(topics)
+            described = await self.topics(topics)
             with contextlib.suppress(ClientError):
-                return told, await offsets
-            return told, None
+                return described, await offsets
+            return described, None
         finally:
             offsets.cancel()
             await asyncio.gather(offsets, return_exceptions=True)
 
-    async def count(self, wanted: Mapping[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
-        """How many records a reader sees of each range [start, end), and up to where that is: a server tells a part at a
-        time, and not of everything. `UnsupportedError` if it does not tell at all."""
+    async def count(self, ranges: Mapping[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
+        """Return the number of visible records in each range [start, end), and the offset counted up to: a server may
+        count only a part of a range, and not every partition. `UnsupportedError` if the server cannot count."""
 
         async def ask(leader: Address, places: list[Place]) -> dict[Place, tuple[int, int]]:
-            parts = by_topic(places, lambda place: m.CountRecordsRequestPartition(place[1], *wanted[place]))
+            parts = by_topic(places, lambda place: m.CountRecordsRequestPartition(place[1], *ranges[place]))
             asked = [m.CountRecordsRequestTopic(topic, its) for topic, its in parts.items()]
             answer: m.CountRecordsResponse = await self.driver.ask(
                 m.CountRecordsRequest(self.driver.settings.isolation, asked), leader
             )
-            found = {}
+            counts = {}
             for topic in answer.topics:
                 for part in topic.partitions:
                     place = topic.name, part.partition_index
                     self.driver.check_code(part.error_code, place=place)
-                    found[place] = part.records, part.next_offset
-            return found
+                    counts[place] = part.records, part.next_offset
+            return counts
 
-        return await self._of_each_leader(wanted, ask)
+        return await self._of_each_leader(ranges, ask)
 
     async def fetch(
         self, place: Place, offset: int, *, bytes_max: int, wait_ms: int, bare: Bare = Bare.NOTHING
     ) -> RawFetched:
-        """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset.
+        """Return batches from the one that contains `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if it does not
+        exist.
 
-        `bytes_max` is what the log has of them, also where less of it comes.
+        `bytes_max` limits the bytes in the log; the answer may be smaller.
         """
-        wanted = FetchRequest(*place, offset, bytes_max, wait_ms)
-        found = await self.driver.fetch_partition(wanted, bare if byteorder == "little" else Bare.NOTHING)
+        request = FetchRequest(*place, offset, bytes_max, wait_ms)
+        answer = await self.driver.fetch_partition(request, bare if byteorder == "little" else Bare.NOTHING)
         committed = self.driver.settings.committed_only
-        records = found.records or b""
-        assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"
+        records = answer.records or b""
+        assert isinstance(records, bytes | bytearray | memoryview), (
+            "the server sends file slices; a client never receives them"
+        )
         data, next_offset = whole(memoryview(records), offset)
         return RawFetched(
             data,
             next_offset,
-            found.log_start_offset,
-            found.last_stable_offset if committed and found.last_stable_offset >= 0 else found.high_watermark,
-            self.driver.aborted_in(found),
+            answer.log_start_offset,
+            answer.last_stable_offset if committed and answer.last_stable_offset >= 0 else answer.high_watermark,
+            self.driver.aborted_in(answer),
         )
 
     async def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
-        """Return when one of the places has more than this, or when the time is over; what there is, is not told."""
+        """Return when a partition has records beyond its offset, or after `wait_ms`; the records are not returned."""
 
         async def ask(leader: Address, places: list[Place]) -> dict[Place, int]:
             message = self.driver.fetch_request({place: ends[place] for place in places}, 1, wait_ms)
@@ -161,7 +164,7 @@ class BulkReader:
     def close(self) -> None:
         self.driver.close()
 
-    # -- whom to ask -------------------------------------------------------------------------------------------
+    # -- choosing the leader -----------------------------------------------------------------------------------
 
     async def _of_each_leader(
         self,
@@ -177,17 +180,17 @@ class BulkReader:
         asked = [asyncio.ensure_future(ask(leader, its)) for leader, its in by_leader.items()]
         try:
             done, _ = await asyncio.wait(asked, return_when=return_when)
-            return {place: value for each in done for place, value in each.result().items()}
+            return {place: value for task in done for place, value in task.result().items()}
         finally:
-            for each in asked:
-                each.cancel()
+            for task in asked:
+                task.cancel()
             await asyncio.gather(*asked, return_exceptions=True)
 
 
 def whole(data: memoryview, offset: int) -> tuple[memoryview, int]:
-    """The batches that are there entirely (a server may stop in the middle of one), and the offset after them.
+    """Return the complete batches (the last one may be truncated), and the offset after them.
 
-    Only lengths and offsets are looked at; whoever decodes the batches checks them.
+    Reads lengths and offsets only; the decoder checks the batches.
     """
     position, end, following = 0, len(data), offset
     while end - position >= HEADER_BYTES:

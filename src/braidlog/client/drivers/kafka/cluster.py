@@ -1,6 +1,6 @@
-"""What brokers tell of themselves: nodes, and who holds which partition; and how that is changed.
+"""Cluster requests: nodes, replicas, elections, reassignments, events.
 
-Knows: which requests do it, which answers say it. Refuses to know: whether that is as it should be.
+Does not handle: judging the cluster's health.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,45 +34,47 @@ from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import Message
 
 CHANGES_AT_ONCE = 100
-"""Each partition is a change of the metadata: of so many an answer comes in time."""
+"""Partitions per request: each is a metadata change, and this many are answered in time."""
 
 AFTER_ALL = 2**63 - 1
 
 
 class ClusterDriver(Router):
-    """What a driver asks brokers."""
+    """Describes and changes the cluster by requests to brokers."""
 
     async def describe_cluster(self) -> ClusterInfo:
-        told: c.DescribeClusterResponse = await self.ask_checked(c.DescribeClusterRequest(include_fenced_brokers=True))
+        described: c.DescribeClusterResponse = await self.ask_checked(
+            c.DescribeClusterRequest(include_fenced_brokers=True)
+        )
         answer, now = await self.metadata(None), await self._state_of_nodes()
         nodes = [
             ClusterNode(
-                each.broker_id,
-                each.host,
-                each.port,
-                each.rack or "",
-                not each.is_fenced,
-                each.broker_id in now.draining,
+                broker.broker_id,
+                broker.host,
+                broker.port,
+                broker.rack or "",
+                not broker.is_fenced,
+                broker.broker_id in now.draining,
             )
-            for each in told.brokers
+            for broker in described.brokers
         ]
         partitions = [
             ClusterPartition(
                 topic.name or "",
-                each.partition_index,
-                None if each.leader_id < 0 else each.leader_id,
-                each.leader_epoch,
-                tuple(each.replica_nodes),
-                tuple(each.isr_nodes),
-                tuple(each.offline_replicas),
+                partition.partition_index,
+                None if partition.leader_id < 0 else partition.leader_id,
+                partition.leader_epoch,
+                tuple(partition.replica_nodes),
+                tuple(partition.isr_nodes),
+                tuple(partition.offline_replicas),
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
             if topic.topic_id != OFFSETS_TOPIC_ID
         ]
         return ClusterInfo(
-            told.cluster_id,
-            told.controller_id,
+            described.cluster_id,
+            described.controller_id,
             tuple(sorted(nodes, key=lambda each: each.node)),
             tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
             now.slots,
@@ -81,7 +83,7 @@ class ClusterDriver(Router):
         )
 
     async def _state_of_nodes(self) -> n.ClusterEventsResponse:
-        """As far as the server tells: brokers of others do not, and not everybody may ask."""
+        """Return braidlog's extra state; empty from other brokers, or without the permission."""
         try:
             answer: n.ClusterEventsResponse = await self.ask(n.ClusterEventsRequest(after_seq=AFTER_ALL))
         except UnsupportedError:
@@ -91,15 +93,15 @@ class ClusterDriver(Router):
     async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:
         if places is None:
             return await self._elect(None)
-        told: list[PartitionOutcome] = []
+        outcomes: list[PartitionOutcome] = []
         for some in _portions(places):
-            told += await self._elect(
+            outcomes += await self._elect(
                 [
                     TopicPartitions(topic, [number for _, number in named])
                     for topic, named in groupby(some, key=lambda place: place[0])
                 ]
             )
-        return told
+        return outcomes
 
     async def _elect(self, asked: list[TopicPartitions] | None) -> list[PartitionOutcome]:
         answer: p.ElectLeadersResponse = await self._change(p.ElectLeadersRequest(0, asked, self._timeout_ms))
@@ -110,7 +112,7 @@ class ClusterDriver(Router):
         ]
 
     async def move_partitions(self, targets: Mapping[Place, Sequence[int] | None]) -> list[PartitionOutcome]:
-        told: list[PartitionOutcome] = []
+        outcomes: list[PartitionOutcome] = []
         for some in _portions(targets):
             topics = [
                 p.AlterPartitionReassignmentsRequestTopic(topic, [_wanted(place, targets[place]) for place in places])
@@ -119,12 +121,12 @@ class ClusterDriver(Router):
             answer: p.AlterPartitionReassignmentsResponse = await self._change(
                 p.AlterPartitionReassignmentsRequest(self._timeout_ms, topics=topics)
             )
-            told += [
-                _outcome(topic.name, each.partition_index, each.error_code, each.error_message)
+            outcomes += [
+                _outcome(topic.name, partition.partition_index, partition.error_code, partition.error_message)
                 for topic in answer.responses
-                for each in topic.partitions
+                for partition in topic.partitions
             ]
-        return told
+        return outcomes
 
     async def list_moves(self) -> list[PartitionMove]:
         answer: p.ListPartitionReassignmentsResponse = await self._change(
@@ -133,13 +135,13 @@ class ClusterDriver(Router):
         return [
             PartitionMove(
                 topic.name,
-                each.partition_index,
-                tuple(each.replicas),
-                tuple(each.adding_replicas),
-                tuple(each.removing_replicas),
+                partition.partition_index,
+                tuple(partition.replicas),
+                tuple(partition.adding_replicas),
+                tuple(partition.removing_replicas),
             )
             for topic in answer.topics
-            for each in topic.partitions
+            for partition in topic.partitions
         ]
 
     async def remove_node(self, node: int) -> None:
@@ -149,16 +151,16 @@ class ClusterDriver(Router):
         answer: n.ClusterEventsResponse = await self.ask_checked(n.ClusterEventsRequest(*after, since_ms))
         return [
             ClusterEvent(
-                each.seq,
-                each.index,
-                each.time_ms,
-                each.event,
-                each.node if each.node >= 0 else None,
-                each.topic,
-                each.partition if each.partition >= 0 else None,
-                each.words,
+                event.seq,
+                event.index,
+                event.time_ms,
+                event.event,
+                event.node if event.node >= 0 else None,
+                event.topic,
+                event.partition if event.partition >= 0 else None,
+                event.words,
             )
-            for each in answer.events
+            for event in answer.events
         ]
 
     async def drain_node(self, node: int, *, is_draining: bool) -> None:
@@ -173,16 +175,16 @@ class ClusterDriver(Router):
 
     async def log_folders(self, node: int) -> list[LogFolder]:
         answer: t.DescribeLogDirsResponse = await self._ask_node(node, t.DescribeLogDirsRequest(None))
-        for each in answer.results:
-            self.check_code(each.error_code, about=each.log_dir)
+        for result in answer.results:
+            self.check_code(result.error_code, about=result.log_dir)
         return [
             LogFolder(
-                each.log_dir,
-                None if each.total_bytes < 0 else each.total_bytes,
-                None if each.usable_bytes < 0 else each.usable_bytes,
-                {topic.name: sum(some.partition_size for some in topic.partitions) for topic in each.topics},
+                result.log_dir,
+                None if result.total_bytes < 0 else result.total_bytes,
+                None if result.usable_bytes < 0 else result.usable_bytes,
+                {topic.name: sum(some.partition_size for some in topic.partitions) for topic in result.topics},
             )
-            for each in answer.results
+            for result in answer.results
         ]
 
     async def describe_node(self, node: int, *, in_full: bool) -> NodeDescription:
@@ -190,14 +192,14 @@ class ClusterDriver(Router):
         try:
             return msgspec.json.decode(answer.description, type=NodeDescription)
         except msgspec.ValidationError as error:
-            words = f"node {node} has version {answer.version} and tells other things of itself than this one knows: {error}"
+            words = f"node {node} has version {answer.version}, which describes itself in an unknown format: {error}"
             raise UnsupportedError(words) from error
 
     async def _ask_node(self, node: int, message: Message) -> Any:  # noqa: ANN401 - any answer
         if node not in self._brokers:
             await self.metadata([])
         if node not in self._brokers:
-            raise ConnectError(f"node {node} is not there; `braid cluster nodes` lists those that are")
+            raise ConnectError(f"unknown node {node}; see `braid cluster nodes`")
         return await self.ask_checked(message, self._brokers[node])
 
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
@@ -217,8 +219,8 @@ def _outcome(topic: str, number: int, code: int, words: str | None) -> Partition
     return PartitionOutcome(topic, number, name_of(code) if code else "", words or "")
 
 
-def _weak_slot(each: n.WeakSlot) -> ClusterPartition:
-    leader = None if each.leader < 0 else each.leader
+def _weak_slot(slot: n.WeakSlot) -> ClusterPartition:
+    leader = None if slot.leader < 0 else slot.leader
     return ClusterPartition(
-        LOG_TOPIC, each.slot, leader, each.leader_epoch, tuple(each.replicas), tuple(each.in_sync), ()
+        LOG_TOPIC, slot.slot, leader, slot.leader_epoch, tuple(slot.replicas), tuple(slot.in_sync), ()
     )

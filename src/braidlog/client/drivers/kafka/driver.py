@@ -1,16 +1,15 @@
-"""The kafka driver: whole record batches, producers that are recognised, groups, offsets by time.
+"""The kafka driver: whole record batches, idempotent producers, groups, offsets by time.
 
-Knows: which of Kafka's messages answers which question of the port. Refuses to know: who is to be asked (`routing.py`), members
-(`groups.py`), settings (`settings.py`), rules of access (`access.py`), users (`users.py`), quotas (`quotas.py`), transactions
-(`transactions.py`), batches (`records.py`), what a code means (`rules.py`).
-Invariant: a batch that is sent again is the very same batch under the same numbers, one on its way for each partition.
+Maps the port's methods to Kafka's requests. The other modules of this package handle routing, groups, settings,
+access rules, users, quotas, transactions, batches and error codes. A retried batch carries the same bytes under the
+same sequence numbers; each partition has one batch in flight.
 
-| URL option | what |
+| URL option | values |
 |---|---|
-| `compression=` | `none`, `gzip`, `snappy`, `lz4`, `zstd`: of what is written; all are read |
+| `compression=` | `none`, `gzip`, `snappy`, `lz4`, `zstd`: codec of written batches; all codecs can be read |
 | `isolation=` | `read_uncommitted`, `read_committed` |
-| `sasl=` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`: how the URL's principal proves who it is |
-| `session_timeout_ms=` | after so long without a heartbeat a member counts as gone |
+| `sasl=` | `PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`: how the principal in the URL authenticates |
+| `session_timeout_ms=` | a member without a heartbeat for this long is removed from its group |
 """
 
 import ssl
@@ -55,15 +54,16 @@ from braidlog.wire.kafka.messages import transactions as t
 T = TypeVar("T")
 
 LATEST, EARLIEST = -1, -2
-"""Times that stand for the ends of a log."""
+"""Special timestamps for the ends of a log."""
 _NOBODY = (NO_PRODUCER, -1)
 NOWHERE = -1
 _ACKS = {Acks.LEADER: 1, Acks.ALL: -1}
 _AS_DEFAULT = -1
 _CONSUMER = -1
-"""In place of a replica's number: who asks is none."""
+"""The replica number of a client."""
 _BATCH_BYTES_MAX = 8 * 1024 * 1024
-"""What this client makes at most. A server may take less (Apache Kafka: 1 MiB unless set), and says so."""
+"""The largest batch that this client builds. A server may accept less (Apache Kafka: 1 MiB by default), and reports
+it."""
 _RECORDS_MAX = 1_000_000
 
 
@@ -99,7 +99,7 @@ class KafkaDriver(
     ) -> None:
         super().__init__(target, settings_of(options), policy, tls)
         self._producers: dict[str, tuple[int, int]] = {}
-        """Id and epoch that the server gave to each name under which somebody writes here."""
+        """The producer id and epoch from the server, by producer name."""
 
     # -- topics ------------------------------------------------------------------------------------------------
 
@@ -109,9 +109,9 @@ class KafkaDriver(
     async def create_topic_with(self, topic: str, partitions: int, settings: Mapping[str, str]) -> None:
         timeout_ms = self._timeout_ms
         configs = [m.ConfigValue(name, value) for name, value in settings.items()]
-        wanted = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
+        new_topic = m.CreateTopicsRequestTopic(topic, partitions, _AS_DEFAULT, configs=configs)
         answer: m.CreateTopicsResponse = await self.ask_controller(
-            m.CreateTopicsRequest([wanted], timeout_ms), timeout_ms
+            m.CreateTopicsRequest([new_topic], timeout_ms), timeout_ms
         )
         for each in answer.topics:
             self.check_code(each.error_code, each.error_message)
@@ -119,30 +119,36 @@ class KafkaDriver(
 
     async def delete_topic(self, topic: str) -> None:
         timeout_ms = self._timeout_ms
-        # Until version 5 names alone, then names or ids: what a version does not have is not written.
+        # Until version 5 the request has names only, then names or ids: fields that a version lacks are not written.
         message = m.DeleteTopicsRequest([m.DeleteTopicsRequestTopic(topic)], [topic], timeout_ms)
         answer: m.DeleteTopicsResponse = await self.ask_controller(message, timeout_ms)
-        for each in answer.responses:
-            self.check_code(each.error_code, each.error_message)
+        for response in answer.responses:
+            self.check_code(response.error_code, response.error_message)
         await self._until(topic, there=False)
 
     async def _until(self, topic: str, *, there: bool) -> None:
-        """The change is made; brokers learn of it a little later, and until then say otherwise."""
+        """Wait until all brokers report a topic change: they learn of it a little later."""
         backoff = Backoff(self._policy, self._policy.request_timeout)
         while await self._exists(topic) is not there:
             if not await backoff.pause():
-                raise NoAnswerError(f"topic {topic!r} was changed, and not every broker knows it yet")
+                raise NoAnswerError(f"topic {topic!r} was changed, but not every broker knows it yet")
 
     async def _exists(self, topic: str) -> bool | None:
-        """None: in between, some partition has no leader."""
-        found = only((await self.metadata([topic])).topics, "Metadata")
-        if found.error_code:
-            return False if found.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
-        return True if found.partitions and not any(each.error_code for each in found.partitions) else None
+        """Return whether the topic exists; None during a change, when some partition has no leader."""
+        described = only((await self.metadata([topic])).topics, "Metadata")
+        if described.error_code:
+            return False if described.error_code == E.UNKNOWN_TOPIC_OR_PARTITION else None
+        return (
+            True
+            if described.partitions and not any(partition.error_code for partition in described.partitions)
+            else None
+        )
 
     async def list_topics(self) -> list[str]:
-        told = await self.metadata(None)
-        return sorted(each.name for each in told.topics if each.name and not each.is_internal and not each.error_code)
+        metadata = await self.metadata(None)
+        return sorted(
+            topic.name for topic in metadata.topics if topic.name and not topic.is_internal and not topic.error_code
+        )
 
     async def partitions(self, topic: str) -> int:
         return len((await self.describe(topic)).partitions)
@@ -152,7 +158,7 @@ class KafkaDriver(
         return Span(earliest, max(await self._offset(topic, partition, LATEST), earliest))
 
     async def spans(self, topics: Sequence[str]) -> dict[str, tuple[Span, ...]]:
-        """One Metadata for all topics, then two ListOffsets for each leader."""
+        """Send one Metadata for all topics, then two ListOffsets per leader."""
         described = {each.name: each for each in (await self.metadata(topics)).topics if not each.error_code}
         counts = {
             topic: len(described[topic].partitions) if topic in described else await self.partition_count(topic)
@@ -176,11 +182,11 @@ class KafkaDriver(
 
     async def add_partitions(self, topic: str, partitions: int) -> None:
         timeout_ms = self._timeout_ms
-        wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
-        message = m.CreatePartitionsRequest([wanted], timeout_ms)
+        growth = m.CreatePartitionsRequestTopic(topic, partitions, None)
+        message = m.CreatePartitionsRequest([growth], timeout_ms)
         answer: m.CreatePartitionsResponse = await self.ask_controller(message, timeout_ms)
-        told = only(answer.results, "CreatePartitions")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.results, "CreatePartitions")
+        self.check_code(result.error_code, result.error_message)
         await self._until(topic, there=True)
 
     async def trim(self, topic: str, partition: int, offset: int) -> int:
@@ -188,32 +194,35 @@ class KafkaDriver(
         asked = m.DeleteRecordsRequestTopic(topic, [m.DeleteRecordsRequestPartition(partition, offset)])
         message = m.DeleteRecordsRequest([asked], self._timeout_ms)
         answer: m.DeleteRecordsResponse = await self.ask_leader(place, message, CONTROL, self._timeout_ms)
-        told = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
-        self.check_code(told.error_code, place=place)
-        return told.low_watermark
+        result = only([part for each in answer.topics for part in each.partitions], "DeleteRecords")
+        self.check_code(result.error_code, place=place)
+        return result.low_watermark
 
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:
-        found = await self._offset(topic, partition, max(timestamp_ms, 0))
-        return None if found == NOWHERE else found
+        offset = await self._offset(topic, partition, max(timestamp_ms, 0))
+        return None if offset == NOWHERE else offset
 
     async def _offset(self, topic: str, partition: int, timestamp: int) -> int:
         place = topic, partition
-        found = await self.list_offsets(await self.leader_of(*place), {place: timestamp})
-        return only(list(found.values()), "ListOffsets")
+        offsets = await self.list_offsets(await self.leader_of(*place), {place: timestamp})
+        return only(list(offsets.values()), "ListOffsets")
 
-    async def list_offsets(self, leader: Address, wanted: Mapping[Place, int]) -> dict[Place, int]:
-        """Of places that a node leads, the first offset at or after a time (or LATEST, EARLIEST); NOWHERE if there is none."""
-        topics = by_topic(wanted, lambda place: d.ListOffsetsRequestPartition(place[1], timestamp=wanted[place]))
+    async def list_offsets(self, leader: Address, timestamps: Mapping[Place, int]) -> dict[Place, int]:
+        """Return the first offset at or after a time (or LATEST, EARLIEST) of partitions that a node leads; NOWHERE
+        if none."""
+        topics = by_topic(
+            timestamps, lambda place: d.ListOffsetsRequestPartition(place[1], timestamp=timestamps[place])
+        )
         asked = [d.ListOffsetsRequestTopic(topic, parts) for topic, parts in topics.items()]
         message = d.ListOffsetsRequest(_CONSUMER, self.settings.isolation, asked, self._timeout_ms)
         answer: d.ListOffsetsResponse = await self.ask(message, leader)
-        found: dict[Place, int] = {}
+        offsets: dict[Place, int] = {}
         for topic in answer.topics:
             for part in topic.partitions:
                 place = topic.name, part.partition_index
                 self.check_code(part.error_code, place=place)
-                found[place] = part.offset
-        return found
+                offsets[place] = part.offset
+        return offsets
 
     # -- records -----------------------------------------------------------------------------------------------
 
@@ -225,7 +234,7 @@ class KafkaDriver(
 
     def check(self, topic: str, record: NewRecord) -> int:
         if record.timestamp_ms is not None and not 0 <= record.timestamp_ms < 2**63:
-            raise RecordError(f"a time is a number of milliseconds since 1970, not {record.timestamp_ms}")
+            raise RecordError(f"a timestamp must be a number of milliseconds since 1970, not {record.timestamp_ms}")
         return super().check(topic, record)
 
     async def produce(self, batch: Batch) -> Sequence[Placed | ClientError]:
@@ -244,56 +253,60 @@ class KafkaDriver(
             [d.ProduceRequestTopic(batch.topic, partition_data=[d.ProduceRequestPartition(batch.partition, sealed)])],
         )
         answer: d.ProduceResponse = await self.ask(message, leader, PRODUCE, timeout_ms)
-        stored = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        stored = only([part for response in answer.responses for part in response.partition_responses], "Produce")
         if stored.error_code:
             error = self.refuse(stored.error_code, stored.error_message, place=place)
             if stored.record_errors and error.reason is Refusal.TIMED_OUT:
-                # Records are named only of a batch that was dropped: what the code leaves open is answered.
+                # The answer names records only if the batch was dropped: they decide what the code leaves open.
                 error = RefusedError(Refusal.BUSY, self.name, error.code, error.words)
             raise error
         if stored.base_offset < 0:
-            raise NoAnswerError(f"kafka acknowledged {batch.topic}/{batch.partition}, and did not say where it is")
+            raise NoAnswerError(f"kafka acknowledged {batch.topic}/{batch.partition} without its offset")
         return [Placed(batch.topic, batch.partition, stored.base_offset + at) for at in range(len(batch.records))]
 
     async def _producer(self, identity: Identity | None) -> tuple[tuple[int, int], int]:
-        """Id and epoch, and the number of the first record: here they count from 0."""
+        """Return id and epoch, and the sequence number of the first record: Kafka counts from 0."""
         if identity is None:
             return _NOBODY, -1
         if (within := identity.transaction) is not None:
             return (within.producer_id, within.epoch), (identity.sequence - 1) % r.SEQUENCES
-        found = self._producers.get(identity.producer)
-        if found is None:
+        known = self._producers.get(identity.producer)
+        if known is None:
             answer: t.InitProducerIdResponse = await self.ask_checked(t.InitProducerIdRequest(None, INT_MAX))
-            found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
-        return found, (identity.sequence - 1) % r.SEQUENCES
+            known = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
+        return known, (identity.sequence - 1) % r.SEQUENCES
 
-    async def fetch(self, wanted: FetchRequest) -> Fetched:
-        """Members are not named: Kafka fences commits, not fetches."""
-        found = await self.fetch_partition(wanted)
-        data, aborted = found.records or b"", self.aborted_in(found)
-        assert isinstance(data, bytes | bytearray | memoryview), "slices of files are written, never read"
+    async def fetch(self, request: FetchRequest) -> Fetched:
+        """Fetch without naming the member: Kafka fences commits, not fetches."""
+        answer = await self.fetch_partition(request)
+        data, aborted = answer.records or b"", self.aborted_in(answer)
+        assert isinstance(data, bytes | bytearray | memoryview), (
+            "the server sends file slices; a client never receives them"
+        )
         try:
-            return r.fetched(wanted.place, wanted.offset, data, high_watermark=found.high_watermark, aborted=aborted)
+            return r.fetched(request.place, request.offset, data, high_watermark=answer.high_watermark, aborted=aborted)
         except ProtocolError as error:
             raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
 
-    async def fetch_partition(self, wanted: FetchRequest, bare: int = 0) -> d.FetchResponsePartition:
-        """What the leader answers for one partition."""
-        place = wanted.place
-        message = self.fetch_request({place: wanted.offset}, wanted.bytes_max, wanted.wait_ms, bare)
-        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(wanted.slot), wanted.wait_ms)
+    async def fetch_partition(self, request: FetchRequest, bare: int = 0) -> d.FetchResponsePartition:
+        """Return the leader's answer for one partition."""
+        place = request.place
+        message = self.fetch_request({place: request.offset}, request.bytes_max, request.wait_ms, bare)
+        answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(request.slot), request.wait_ms)
         self.check_code(answer.error_code, place=place)
-        found = only([part for each in answer.responses for part in each.partitions], "Fetch")
-        about = f"{wanted.topic}/{wanted.partition} at offset {wanted.offset}"
-        self.check_code(found.error_code, about=about, place=place)
-        return found
+        part = only([part for response in answer.responses for part in response.partitions], "Fetch")
+        about = f"{request.topic}/{request.partition} at offset {request.offset}"
+        self.check_code(part.error_code, about=about, place=place)
+        return part
 
-    def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int, bare: int = 0) -> d.FetchRequest:
-        """From these offsets on."""
+    def fetch_request(
+        self, offsets: Mapping[Place, int], bytes_max: int, wait_ms: int, bare: int = 0
+    ) -> d.FetchRequest:
+        """Return a request for records from these offsets on."""
         bytes_max = min(bytes_max, INT_MAX)
         topics = by_topic(
-            wanted,
-            lambda place: d.FetchRequestPartition(place[1], fetch_offset=wanted[place], partition_max_bytes=bytes_max),
+            offsets,
+            lambda place: d.FetchRequestPartition(place[1], fetch_offset=offsets[place], partition_max_bytes=bytes_max),
         )
         return d.FetchRequest(
             max_wait_ms=wait_ms,
@@ -304,21 +317,21 @@ class KafkaDriver(
             bare=bare,
         )
 
-    def aborted_in(self, found: d.FetchResponsePartition) -> tuple[AbortedRange, ...]:
-        """Transactions that are not to be seen; none for who reads what is uncommitted."""
-        aborted = found.aborted_transactions or [] if self.settings.committed_only else []
+    def aborted_in(self, answer: d.FetchResponsePartition) -> tuple[AbortedRange, ...]:
+        """Return the aborted transactions to hide; none for `read_uncommitted`."""
+        aborted = answer.aborted_transactions or [] if self.settings.committed_only else []
         return tuple(AbortedRange(each.first_offset, each.producer_id) for each in aborted)
 
 
 def by_topic(places: Iterable[Place], make: Callable[[Place], T]) -> dict[str, list[T]]:
-    found: dict[str, list[T]] = {}
+    grouped: dict[str, list[T]] = {}
     for place in places:
-        found.setdefault(place[0], []).append(make(place))
-    return found
+        grouped.setdefault(place[0], []).append(make(place))
+    return grouped
 
 
 async def _not_sent_yet(asked: Awaitable[T]) -> T:
-    """What is asked before a batch is sent, and not answered, leaves no doubt about the batch."""
+    """Turn a missing answer into `ConnectError`: the batch itself was not sent, so its outcome is certain."""
     try:
         return await asked
     except NoAnswerError as error:

@@ -1,8 +1,8 @@
-"""Groups by the classic protocol: members join, one of them shares out, all of them are heard of.
+"""Groups by the classic protocol: members join, the group leader assigns partitions, members send heartbeats.
 
-Knows: members' ids, ranges, commits under a generation. Refuses to know: records, when to join again (`client/engine/member.py`).
-Invariants: a member that is asked to name itself keeps the id it is given until the group says that it does not know it. A join
-may wait for the others, so that each member has a connection of its own for it: a heartbeat must never stand behind a join.
+Does not handle: records, when to rejoin (`client/engine/member.py`). A member keeps the id that the coordinator gave
+it until the coordinator reports it as unknown. A join may wait for other members, so each member has its own
+connection for joins: a heartbeat must never queue behind a join.
 """
 
 import ssl
@@ -23,7 +23,8 @@ from braidlog.wire.kafka.messages import groups as g
 
 ASSIGNOR = "range"
 REBALANCE_TIMEOUT_MS = 60_000
-"""How long the others wait for a member to join again. It does so at its next heartbeat, whatever its program does meanwhile."""
+"""How long other members wait for a member to rejoin. It rejoins at its next heartbeat, even while its program is
+busy."""
 _NO_GENERATION = -1
 _NOTHING = -1
 _NOT_DELETED: dict[int, str] = {
@@ -34,17 +35,17 @@ _NOT_DELETED: dict[int, str] = {
 
 
 class GroupDriver(Router):
-    """What a driver asks coordinators."""
+    """Joins, commits and describes groups by requests to coordinators."""
 
     def __init__(self, target: Target, settings: Settings, policy: Policy, tls: ssl.SSLContext | None) -> None:
         super().__init__(target, settings, policy, tls)
         self._ids: dict[tuple[str, str], str] = {}
-        """The id of each member that has one, by group and its own name."""
+        """Member ids, by group and the member's own name."""
 
     # -- members -----------------------------------------------------------------------------------------------
 
     async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:
-        """Join and sync: one round. The one whom the coordinator calls leader shares out for all."""
+        """Join and sync once. The member that the coordinator elects as leader assigns partitions for the group."""
         name = who.name
         joined = await self._enter(group, topics, who)
         if joined.error_code == E.MEMBER_ID_REQUIRED:
@@ -88,11 +89,11 @@ class GroupDriver(Router):
         return answer
 
     async def _share_out(self, members: Sequence[g.JoinGroupResponseMember]) -> list[g.SyncGroupRequestAssignment]:
-        """Members of other clients may read other topics too: all of them are shared out."""
+        """Assign the partitions of all topics of all members; members of other clients may read other topics."""
         wishes = {each.member_id: _topics(each.metadata) for each in members}
-        wanted = sorted({topic for topics in wishes.values() for topic in topics})
-        told = await self.metadata(wanted)
-        counts = {topic.name or "": len(topic.partitions) for topic in told.topics if not topic.error_code}
+        subscribed = sorted({topic for topics in wishes.values() for topic in topics})
+        metadata = await self.metadata(subscribed)
+        counts = {topic.name or "": len(topic.partitions) for topic in metadata.topics if not topic.error_code}
         return [
             g.SyncGroupRequestAssignment(member, assignment(shares))
             for member, shares in ranges(wishes, counts).items()
@@ -109,7 +110,7 @@ class GroupDriver(Router):
         message = g.LeaveGroupRequest(group, member, [g.LeaveGroupRequestMember(member)])
         try:
             if membership.instance is not None:
-                return  # its share is kept for it until its session is over: it may be about to start again
+                return  # a static member keeps its partitions until its session expires: it may restart
             answer: g.LeaveGroupResponse = await self.ask_coordinator(group, message)
         finally:
             self._forget(group, member)
@@ -131,67 +132,67 @@ class GroupDriver(Router):
             topics=[g.OffsetCommitRequestTopic(topic, partitions=partitions)],
         )
         answer: g.OffsetCommitResponse = await self.ask_coordinator(group, message)
-        for each in (part for found in answer.topics for part in found.partitions):
+        for each in (part for topic_result in answer.topics for part in topic_result.partitions):
             self._check_group(each.error_code, group, message.member_id)
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
-        """Who is about to read on there waits for the transaction that is about to commit there."""
+        """Return a committed offset; waits for a pending transaction that commits it."""
         asked = [g.OffsetFetchRequestTopic(topic, partition_indexes=[partition])]
         return (await self._commits(group, asked, stable=True)).get((topic, partition))
 
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
-        """Of every topic: that is what no list of topics asks for."""
+        """Return commits of every topic: the request names no topics."""
         return await self._commits(group, None, stable=False)
 
     async def _commits(
         self, group: str, topics: list[g.OffsetFetchRequestTopic] | None, *, stable: bool
     ) -> dict[tuple[str, int], int]:
-        # Until version 7 one group, then several: what a version does not have is not written.
-        wanted = [g.OffsetFetchRequestGroup(group, topics=topics)]
-        message = g.OffsetFetchRequest(group, topics, wanted, require_stable=stable)
+        # Until version 7 one group, then several: fields that a version lacks are not written.
+        groups = [g.OffsetFetchRequestGroup(group, topics=topics)]
+        message = g.OffsetFetchRequest(group, topics, groups, require_stable=stable)
         answer: g.OffsetFetchResponse = await self.ask_coordinator(group, message)
-        told = answer.groups[0] if answer.groups else answer
-        self._check_group(told.error_code, group)
-        found: dict[tuple[str, int], int] = {}
-        for topic in told.topics:
-            for each in topic.partitions:
-                self._check_group(each.error_code, group)
-                if each.committed_offset != _NOTHING:
-                    found[topic.name, each.partition_index] = each.committed_offset
-        return found
+        committed = answer.groups[0] if answer.groups else answer
+        self._check_group(committed.error_code, group)
+        offsets: dict[tuple[str, int], int] = {}
+        for topic in committed.topics:
+            for partition in topic.partitions:
+                self._check_group(partition.error_code, group)
+                if partition.committed_offset != _NOTHING:
+                    offsets[topic.name, partition.partition_index] = partition.committed_offset
+        return offsets
 
-    # -- looking -----------------------------------------------------------------------------------------------
+    # -- inspecting --------------------------------------------------------------------------------------------
 
     async def list_groups(self) -> list[str]:
-        """Each broker knows those that it coordinates."""
-        found: set[str] = set()
+        """Ask every broker: each lists the groups that it coordinates."""
+        groups: set[str] = set()
         for broker in await self.all_brokers():
             answer: g.ListGroupsResponse = await self.ask_checked(g.ListGroupsRequest(), broker)
-            found.update(each.group_id for each in answer.groups)
-        return sorted(found)
+            groups.update(group.group_id for group in answer.groups)
+        return sorted(groups)
 
     async def describe_group(self, group: str) -> GroupInfo:
-        """Each kind has a request of its own; a group that is not of the one is asked for by the other."""
+        """Describe a group with the request of its kind: first `consumer`, then `classic`."""
         try:
-            told = await self.ask_coordinator(group, m.ConsumerGroupDescribeRequest([group]))
-        except UnsupportedError:  # a server from before there were two
+            answer = await self.ask_coordinator(group, m.ConsumerGroupDescribeRequest([group]))
+        except UnsupportedError:  # an old server has classic groups only
             return await self._describe_classic(group)
-        found: m.ConsumerGroupDescribeResponseGroup = only(told.groups, "ConsumerGroupDescribe")
-        if found.error_code == E.GROUP_ID_NOT_FOUND:
+        described: m.ConsumerGroupDescribeResponseGroup = only(answer.groups, "ConsumerGroupDescribe")
+        if described.error_code == E.GROUP_ID_NOT_FOUND:
             return await self._describe_classic(group)
-        self._check_group(found.error_code, group, words=found.error_message)
+        self._check_group(described.error_code, group, words=described.error_message)
         members = [
-            _member(each, {topic.topic_name: topic.partitions for topic in each.assignment.topic_partitions})
-            for each in found.members
+            _member(member, {topic.topic_name: topic.partitions for topic in member.assignment.topic_partitions})
+            for member in described.members
         ]
-        return _info(group, found.group_state, found.group_epoch, members, "consumer")
+        return _info(group, described.group_state, described.group_epoch, members, "consumer")
 
     async def _describe_classic(self, group: str) -> GroupInfo:
         answer: g.DescribeGroupsResponse = await self.ask_coordinator(group, g.DescribeGroupsRequest([group]))
-        told = only(answer.groups, "DescribeGroups")
-        self._check_group(told.error_code, group, words=told.error_message)
-        members = [_member(each, _partitions(each.member_assignment)) for each in told.members]
-        return _info(group, told.group_state, _NO_GENERATION, members, "classic")
+        described = only(answer.groups, "DescribeGroups")
+        self._check_group(described.error_code, group, words=described.error_message)
+        members = [_member(member, _partitions(member.member_assignment)) for member in described.members]
+        return _info(group, described.group_state, _NO_GENERATION, members, "classic")
 
     async def delete_group(self, group: str) -> None:
         answer: g.DeleteGroupsResponse = await self.ask_coordinator(group, g.DeleteGroupsRequest([group]))
@@ -205,12 +206,12 @@ class GroupDriver(Router):
         asked = [g.OffsetDeleteRequestTopic(topic, numbers) for topic, numbers in topics.items()]
         answer: g.OffsetDeleteResponse = await self.ask_coordinator(group, g.OffsetDeleteRequest(group, asked))
         self._check_group(answer.error_code, group, words=_NOT_DELETED.get(answer.error_code), about=f"group {group!r}")
-        for told in answer.topics:
-            for each in told.partitions:
-                where = f"{told.name}/{each.partition_index} of group {group!r}"
+        for topic_result in answer.topics:
+            for each in topic_result.partitions:
+                where = f"{topic_result.name}/{each.partition_index} of group {group!r}"
                 self._check_group(each.error_code, group, words=_NOT_DELETED.get(each.error_code), about=where)
 
-    # -- what is wrong -----------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------------
 
     def _check_group(self, code: int, group: str, member: str = "", words: str | None = None, about: str = "") -> None:
         if code:
@@ -224,23 +225,24 @@ class GroupDriver(Router):
 
 
 def _member(
-    told: g.DescribeGroupsResponseMember | m.ConsumerGroupDescribeResponseMember, shares: dict[str, list[int]]
+    described: g.DescribeGroupsResponseMember | m.ConsumerGroupDescribeResponseMember, shares: dict[str, list[int]]
 ) -> GroupMember:
     by_topic = {topic: tuple(numbers) for topic, numbers in sorted(shares.items())}
     every = tuple(number for numbers in by_topic.values() for number in numbers)
-    return GroupMember(told.member_id, every, told.client_id, told.client_host, by_topic)
+    return GroupMember(described.member_id, every, described.client_id, described.client_host, by_topic)
 
 
 def _info(group: str, state: str, generation: int, members: Sequence[GroupMember], kind: str) -> GroupInfo:
-    topics = sorted({topic for each in members for topic in each.shares})
+    topics = sorted({topic for member in members for topic in member.shares})
     shown = tuple(sorted(members, key=lambda each: each.member))
     return GroupInfo(group, state, generation, tuple(topics), shown, kind)
 
 
 def ranges(wishes: Mapping[str, Iterable[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:
-    """Of each topic, neighbouring partitions to each member that reads it; where it does not divide, the first have one more.
+    """Assign each member neighbouring partitions of each topic it reads; with a remainder, the first members get one
+    more.
 
-    Members stand in the order of their ids, as every client's range assignor has them.
+    Members are ordered by id, as in every client's range assignor.
     """
     shares: dict[str, dict[str, list[int]]] = {member: {} for member in wishes}
     for topic in sorted(counts):
@@ -262,7 +264,7 @@ def _channel(group: str, name: str) -> str:
 
 
 def _topics(metadata: bytes) -> list[str]:
-    """What a member wants to read; one that cannot be understood gets nothing, and the others theirs."""
+    """Return the topics in a member's subscription; unreadable metadata counts as no topics."""
     try:
         return read_subscription(metadata).topics
     except ProtocolError:
@@ -271,6 +273,9 @@ def _topics(metadata: bytes) -> list[str]:
 
 def _partitions(data: bytes) -> dict[str, list[int]]:
     try:
-        return {each.topic: each.partitions for each in read_assignment(data).assigned_partitions}
+        return {
+            assigned_partition.topic: assigned_partition.partitions
+            for assigned_partition in read_assignment(data).assigned_partitions
+        }
     except ProtocolError as error:
         raise RefusedError(Refusal.FAILED, "kafka", "", f"the group's assignment cannot be read: {error}") from error

@@ -1,6 +1,6 @@
-"""Quotas, as Kafka's brokers tell and change them.
+"""Quotas by Kafka's requests: maps entities and rates to Kafka's names.
 
-Knows: Kafka's names of entities and rates. Refuses to know: which rates an entity may have.
+Does not handle: which rates an entity may have.
 """
 
 from typing import Any, Final
@@ -19,7 +19,7 @@ RATES: Final = {
 
 
 class QuotasDriver(Router):
-    """What a driver asks brokers."""
+    """Lists and changes quotas by requests to the controller."""
 
     async def list_quotas(self) -> list[Quota]:
         answer: s.DescribeClientQuotasResponse = await self.ask_controller(s.DescribeClientQuotasRequest())
@@ -43,13 +43,13 @@ class QuotasDriver(Router):
         answer: s.AlterClientQuotasResponse = await self.ask_controller(
             s.AlterClientQuotasRequest([s.AlterClientQuotasRequestEntry(entity, ops)])
         )
-        told = only(answer.entries, "AlterClientQuotas")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.entries, "AlterClientQuotas")
+        self.check_code(result.error_code, result.error_message)
 
 
 def _quota(entry: s.DescribeClientQuotasResponseEntry) -> Quota:
     names = {each.entity_type: each.entity_name or EVERYBODY for each in entry.entity}
-    rates = {each.key: each.value for each in entry.values}
+    rates = {value.key: value.value for value in entry.values}
     fields: dict[str, Any] = {ours: names.get(kafka) for ours, kafka in ENTITIES.items()}
     for ours, kafka in RATES.items():
         rate = rates.get(kafka)

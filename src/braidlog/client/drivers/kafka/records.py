@@ -1,9 +1,8 @@
-"""Records to batches, and batches to records as a reader wants them.
+"""Converts records to batches, and batches to the records that a reader sees.
 
-Knows: batches, and which of them a reader does not see. Refuses to know: requests, sockets.
-Invariants: a batch is made of its records alone, so that one that is made again is the very same. A reader is given no control
-record, nothing before the offset it asked for, and with `read_committed` nothing of a transaction that was aborted; the next
-offset is past all of that.
+Does not handle: requests, sockets. A batch depends on its records only, so rebuilding it gives the same bytes. A
+reader never sees control records, or records before the requested offset. With `read_committed` it never sees records
+of aborted transactions. The next offset is past all of these.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,10 +16,10 @@ from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import NewRecord
 
 SEQUENCES = 2**31
-"""Numbers of records go on at 0 after the last one."""
+"""Sequence numbers wrap to 0 after this one."""
 RECORD_BYTES = 72
-"""Seven lengths and deltas of a record at their longest, and so much of a batch's header that one large record, alone in its
-batch, fits what it weighs: Kafka's default for a batch is 1 MiB and twelve bytes."""
+"""The longest lengths and deltas of a record, and enough of a batch header that one large record fits a batch of its
+weight: Kafka's default batch limit is 1 MiB plus twelve bytes."""
 HEADER_LENGTH_BYTES = 10
 
 
@@ -39,7 +38,7 @@ def batch_of(
     *,
     transactional: bool = False,
 ) -> bytes:
-    """One batch; `producer` is its id and epoch, (-1, -1) with `first_sequence` -1 for nobody in particular."""
+    """Build one batch; `producer` is its id and epoch, or (-1, -1) with `first_sequence` -1 without idempotence."""
     times = [record.timestamp_ms or 0 for record in records]
     keys = [record.key for record in records]
     headers = [record.headers for record in records]
@@ -67,7 +66,7 @@ def fetched(
     high_watermark: int,
     aborted: Iterable[AbortedRange] = (),
 ) -> Fetched:
-    """What a fetch from `offset` brought, without the transactions that were `aborted`."""
+    """Decode a fetch from `offset`, without the records of `aborted` transactions."""
     topic, partition = place
     batches = [(data, position, header) for position, header in whole_batches(data)]
     following = max(offset, batches[-1][2].next_offset) if batches else offset
@@ -81,7 +80,8 @@ def fetched(
 
 
 def whole_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each, its checksum checked. A server may stop in the middle of one: that is for the next fetch."""
+    """Yield position and header of each complete batch, with its checksum checked. The last batch may be truncated:
+    skip it."""
     position, end = 0, len(data)
     while end - position >= LENGTH_PREFIX_BYTES:
         length = int.from_bytes(data[position + 8 : position + LENGTH_PREFIX_BYTES], "big", signed=True)

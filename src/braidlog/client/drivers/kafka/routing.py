@@ -1,8 +1,7 @@
-"""Whom to ask: brokers, leaders, coordinators, as Metadata and FindCoordinator tell; and who we are, said first.
+"""Routing in a Kafka cluster: brokers, leaders and coordinators from Metadata and FindCoordinator; authentication.
 
-Knows: what the cluster said of itself, and what an answer shows to be wrong of it (`rules.py`). Refuses to know: records, groups'
-members, retries: what was forgotten is looked for by the next attempt.
-Invariant: a leader or coordinator is asked only if it was told and no answer since has said otherwise.
+Caches the cluster's metadata, and drops entries that an answer disproves (`rules.py`). Does not handle: records,
+members of groups, retries; the next attempt looks up what was dropped.
 """
 
 import secrets
@@ -31,15 +30,15 @@ T = TypeVar("T")
 
 _SOFTWARE = (OWN_CLIENT, "1")
 GROUP, TRANSACTION = 0, 1
-"""What a coordinator is asked for by: a group, or a transactional id."""
+"""The kind of key of a coordinator: a group, or a transactional id."""
 INT_MAX = 2**31 - 1
 _WHO = "who"
-"""The connection on which a stranger asks how to introduce itself."""
+"""The channel for discovering the authentication methods of a server."""
 _ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a URL's options say."""
+    """The settings in a URL's options."""
 
     compression: Compression = Compression.NONE
     isolation: int = 0
@@ -52,28 +51,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings_of(options: dict[str, str]) -> Settings:
-    """The settings, or a ValueError that says which options there are."""
+    """Parse the settings; ValueError names the valid options."""
     kinds: dict[str, tuple[str, dict[str, Any]]] = {
         "compression": ("compression", {each.name.lower(): each for each in Compression}),
         "isolation": ("isolation", {**_ISOLATION}),
         "sasl": ("mechanism", {each: each for each in sasl.MECHANISMS}),
     }
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in options.items():
         if name == "session_timeout_ms" and value.isdecimal():
-            found[name] = int(value)
+            fields[name] = int(value)
         elif name not in kinds:
             raise ValueError(f"kafka:// takes {', '.join(kinds)} and session_timeout_ms=number, not {name}={value}")
         else:
             field, words = kinds[name]
             if value not in words:
                 raise ValueError(f"{name} is one of {', '.join(words)}, not {value!r}")
-            found[field] = words[value]
-    return Settings(**found)
+            fields[field] = words[value]
+    return Settings(**fields)
 
 
 class Router(RoutedDriver):
-    """A driver that finds its way in a cluster."""
+    """A driver that routes requests to leaders, coordinators and the controller."""
 
     name: ClassVar[str] = "kafka"
 
@@ -87,11 +86,11 @@ class Router(RoutedDriver):
     # -- the greeting ----------------------------------------------------------------------------------------
 
     async def _greet(self, link: Link) -> None:
-        told = await link.ask(c.ApiVersionsRequest(*_SOFTWARE), self._policy.connect_timeout)
-        if told.error_code == E.UNSUPPORTED_VERSION:
-            # The wire has learned which version of the question it understands.
-            told = await link.ask(c.ApiVersionsRequest(*_SOFTWARE), self._policy.connect_timeout)
-        self.check_code(told.error_code)
+        versions = await link.ask(c.ApiVersionsRequest(*_SOFTWARE), self._policy.connect_timeout)
+        if versions.error_code == E.UNSUPPORTED_VERSION:
+            # The wire has learned which version of this request the server supports.
+            versions = await link.ask(c.ApiVersionsRequest(*_SOFTWARE), self._policy.connect_timeout)
+        self.check_code(versions.error_code)
         if self._target.principal is not None:
             await self._authenticate(link)
 
@@ -119,38 +118,39 @@ class Router(RoutedDriver):
             raise SignInError(self.name, "", f"{mechanism}: {wrong}") from wrong
 
     async def asked_for(self) -> list[str]:
-        """A Kafka server tells strangers which versions it speaks, and hangs up at their next question."""
+        """Return the SASL mechanisms of the server. Without authentication a Kafka server answers ApiVersions, then
+        closes."""
         if self._target.principal is not None:
             return []
         try:
             await self.metadata([])
         except NoAnswerError:
             link = await self._links.get(self.home, _WHO)
-            told: s.SaslHandshakeResponse = await link.ask(
+            handshake: s.SaslHandshakeResponse = await link.ask(
                 s.SaslHandshakeRequest(self.settings.mechanism), self._policy.request_timeout
             )
-            self.end_channel(_WHO, "the question is answered")
-            return list(told.mechanisms) if told.error_code in (0, E.UNSUPPORTED_SASL_MECHANISM) else []
+            self.end_channel(_WHO, "the authentication methods are known")
+            return list(handshake.mechanisms) if handshake.error_code in (0, E.UNSUPPORTED_SASL_MECHANISM) else []
         return []
 
-    # -- what the cluster says of itself -----------------------------------------------------------------------
+    # -- metadata ----------------------------------------------------------------------------------------------
 
     async def metadata(self, topics: Sequence[str] | None) -> c.MetadataResponse:
-        """Of these topics, of all of them if None; none is made by asking."""
+        """Return the metadata of these topics, of all if None; never creates a topic."""
         named = None if topics is None else [c.MetadataRequestTopic(name=name) for name in topics]
         answer: c.MetadataResponse = await self.ask_checked(c.MetadataRequest(named, allow_auto_topic_creation=False))
         self._learn(answer)
         return answer
 
     def _learn(self, answer: c.MetadataResponse) -> None:
-        self._brokers = {each.node_id: (each.host, each.port) for each in answer.brokers}
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
         self._controller = self._brokers.get(answer.controller_id)
-        # When the URL's own nodes are gone, those that they told of are asked.
+        # If the URL's own nodes are unreachable, the brokers from the last metadata are tried.
         known = (*self._target.nodes, *self._brokers.values())
         self._nodes = [node for node in dict.fromkeys((*self._nodes, *known)) if node in known]
         for topic in answer.topics:
-            for each in topic.partitions:
-                place, leader = (topic.name or "", each.partition_index), self._brokers.get(each.leader_id)
+            for partition in topic.partitions:
+                place, leader = (topic.name or "", partition.partition_index), self._brokers.get(partition.leader_id)
                 if leader is None:
                     self._leaders.pop(place, None)
                 else:
@@ -158,43 +158,43 @@ class Router(RoutedDriver):
 
     async def describe(self, topic: str) -> c.MetadataResponseTopic:
         answer = await self.metadata([topic])
-        for found in answer.topics:
-            if found.name == topic and not found.error_code:
-                return found
-            raise refused(found.error_code or E.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {topic!r}")
+        for described in answer.topics:
+            if described.name == topic and not described.error_code:
+                return described
+            raise refused(described.error_code or E.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {topic!r}")
         raise refused(E.UNKNOWN_TOPIC_OR_PARTITION, about=f"topic {topic!r}")
 
     async def leader_of(self, topic: str, partition: int) -> Address:
-        found = self._leaders.get((topic, partition))
-        if found is None:
+        leader = self._leaders.get((topic, partition))
+        if leader is None:
             numbers = {each.partition_index for each in (await self.describe(topic)).partitions}
-            found = self._leaders.get((topic, partition))
-            if found is None:
+            leader = self._leaders.get((topic, partition))
+            if leader is None:
                 code = E.LEADER_NOT_AVAILABLE if partition in numbers else E.UNKNOWN_TOPIC_OR_PARTITION
                 words = (
-                    "no node leads this partition now" if partition in numbers else "the topic has no such partition"
+                    "this partition has no leader now" if partition in numbers else "the topic has no such partition"
                 )
                 raise refused(code, words, about=f"{topic}/{partition}")
-        return found
+        return leader
 
     async def coordinator_of(self, name: str, kind: int = GROUP) -> Address:
-        found = self._coordinators.get((kind, name))
-        if found is None:
-            # Until version 3 one key, then several: what a version does not have is not written.
+        address = self._coordinators.get((kind, name))
+        if address is None:
+            # Until version 3 one key, then several: fields that a version lacks are not written.
             answer: c.FindCoordinatorResponse = await self.ask(c.FindCoordinatorRequest(name, kind, [name]))
-            told = answer.coordinators[0] if answer.coordinators else answer
-            self.check_code(told.error_code, told.error_message)
-            found = self._coordinators[kind, name] = (told.host, told.port)
-        return found
+            coordinator = answer.coordinators[0] if answer.coordinators else answer
+            self.check_code(coordinator.error_code, coordinator.error_message)
+            address = self._coordinators[kind, name] = (coordinator.host, coordinator.port)
+        return address
 
     async def all_brokers(self) -> list[Address]:
-        """Those that live; Metadata may name one that died a moment ago."""
+        """Return live brokers; Metadata may still name a dead one."""
         try:
-            told: c.DescribeClusterResponse = await self.ask_checked(c.DescribeClusterRequest())
-        except UnsupportedError:  # of a server before Kafka 2.8
+            described: c.DescribeClusterResponse = await self.ask_checked(c.DescribeClusterRequest())
+        except UnsupportedError:  # older than Kafka 2.8
             await self.metadata([])
             return list(self._brokers.values())
-        return [(each.host, each.port) for each in told.brokers]
+        return [(broker.host, broker.port) for broker in described.brokers]
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -210,8 +210,8 @@ class Router(RoutedDriver):
     async def ask_coordinator(self, group: str, message: Message, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
         return await self.ask(message, await self.coordinator_of(group), channel, waits_ms)
 
-    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer with a code of its own
-        """The answer; raises the refusal that its own code is. Codes of its parts are checked by the caller."""
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer with a top-level code
+        """Return the answer; raise for its top-level error code. The caller checks the codes of its parts."""
         self.check_code(answer.error_code, getattr(answer, "error_message", None))
         return answer
 
@@ -222,10 +222,10 @@ class Router(RoutedDriver):
 
     @property
     def _timeout_ms(self) -> int:
-        """How long the server may wait, for replicas or for the cluster."""
+        """How long the server may wait for replicas or for the cluster."""
         return min(int(self._policy.request_timeout * 1000), INT_MAX)
 
-    # -- what is wrong -----------------------------------------------------------------------------------------
+    # -- errors ------------------------------------------------------------------------------------------------
 
     def refuse(
         self,
@@ -237,11 +237,11 @@ class Router(RoutedDriver):
         group: str | None = None,
         transaction: str | None = None,
     ) -> RefusedError:
-        """The error of a code; what the code shows to be wrong is forgotten."""
+        """Return the error of a code, and drop cached metadata that the code disproves."""
         match rule_of(code).forget:
             case Forget.LEADER if place is not None:
                 if self._leaders.pop(place, None) and code == E.UNKNOWN_TOPIC_OR_PARTITION:
-                    # The metadata says that this node leads it: the node has not heard of it yet, or it is gone by now.
+                    # The metadata names this node as leader: it does not know the topic yet, or the topic was deleted.
                     text = f"{place[0]}/{place[1]}: its leader does not know the topic, or not yet"
                     return RefusedError(Refusal.BUSY, self.name, E.UNKNOWN_TOPIC_OR_PARTITION, text)
             case Forget.COORDINATOR:
@@ -254,7 +254,7 @@ class Router(RoutedDriver):
         return refused(code, words, about=about or (f"{place[0]}/{place[1]}" if place else ""))
 
     def check_code(self, code: int, words: str | None = None, **concerned: Any) -> None:  # noqa: ANN401 - as `refuse` takes them
-        """Raise the error of a code, unless it is none."""
+        """Raise the error of a code, unless it is NONE."""
         if code:
             raise self.refuse(code, words, **concerned)
 
@@ -269,10 +269,10 @@ class Router(RoutedDriver):
         self._links.end(channel, why)
 
 
-def only(found: Sequence[T], what: str) -> T:
-    """Of one thing that was asked for, the one answer."""
-    if len(found) != 1:
+def only(parts: Sequence[T], what: str) -> T:
+    """Return the only part of an answer to a request for one thing."""
+    if len(parts) != 1:
         raise RefusedError(
-            Refusal.FAILED, "kafka", "", f"the server's answer to {what} has {len(found)} parts where 1 was asked for"
+            Refusal.FAILED, "kafka", "", f"the server's answer to {what} has {len(parts)} parts instead of 1"
         )
-    return found[0]
+    return parts[0]

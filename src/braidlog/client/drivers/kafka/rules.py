@@ -1,7 +1,7 @@
-"""What each of Kafka's codes means to a client, and what is looked for anew before the next attempt.
+"""Maps each Kafka error code to its meaning, and to the cached metadata that must be refreshed before the next
+attempt.
 
-Knows: the codes. Refuses to know: messages, how anything is looked for.
-Invariant: every code has its row; a number without a name is a failure of which nothing is known.
+Every code has a row; an unknown number is an unspecified failure. Does not handle: messages, lookups.
 """
 
 from enum import Enum
@@ -12,12 +12,12 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 
 
 class Forget(Enum):
-    """What an answer shows to be wrong: it is asked for again when it is needed next."""
+    """Cached metadata that an answer disproves; the client looks it up again when it is needed."""
 
     NOTHING = "nothing"
-    LEADER = "who leads the partition"
-    COORDINATOR = "who coordinates the group"
-    CONTROLLER = "who makes topics"
+    LEADER = "the leader of the partition"
+    COORDINATOR = "the coordinator of the group"
+    CONTROLLER = "the controller"
     MEMBER = "the member's id"
 
 
@@ -39,7 +39,7 @@ _OTHER_COORDINATOR = Rule(_R.NOT_LEADER, _F.COORDINATOR)
 
 RULES: Final[dict[E, Rule]] = {
     E.UNKNOWN_SERVER_ERROR: _FAILED,
-    E.NONE: _FAILED,  # never looked up: it is no error
+    E.NONE: _FAILED,  # never looked up: it is not an error
     # -- leaders
     E.LEADER_NOT_AVAILABLE: _OTHER_LEADER,
     E.NOT_LEADER_OR_FOLLOWER: _OTHER_LEADER,
@@ -55,7 +55,7 @@ RULES: Final[dict[E, Rule]] = {
     E.UNKNOWN_TOPIC_ID: Rule(_R.TOPIC_NOT_FOUND, _F.LEADER),
     E.INCONSISTENT_TOPIC_ID: Rule(_R.TOPIC_NOT_FOUND, _F.LEADER),
     E.NOT_CONTROLLER: Rule(_R.NOT_LEADER, _F.CONTROLLER),
-    # A disk failed under the leader; the record may be in the log, and another node may lead soon.
+    # The leader's disk failed: the record may be in the log, and another node may lead soon.
     E.KAFKA_STORAGE_ERROR: Rule(_R.TIMED_OUT, _F.LEADER),
     E.LOG_DIR_NOT_FOUND: _FAILED,
     # -- groups
@@ -65,8 +65,8 @@ RULES: Final[dict[E, Rule]] = {
     E.REBALANCE_IN_PROGRESS: _REJOIN,
     E.ILLEGAL_GENERATION: _REJOIN,
     E.UNKNOWN_MEMBER_ID: Rule(_R.REJOIN, _F.MEMBER),
-    E.MEMBER_ID_REQUIRED: _REJOIN,  # the join goes on with the id it was given
-    E.FENCED_INSTANCE_ID: Rule(_R.FENCED, _F.MEMBER),  # joining again would fence the one that has the name now
+    E.MEMBER_ID_REQUIRED: _REJOIN,  # the client joins again with the id in the answer
+    E.FENCED_INSTANCE_ID: Rule(_R.FENCED, _F.MEMBER),  # rejoining would fence the member that now has the name
     E.GROUP_ID_NOT_FOUND: _REJOIN,
     E.FENCED_MEMBER_EPOCH: Rule(_R.REJOIN, _F.MEMBER),
     E.STALE_MEMBER_EPOCH: _REJOIN,
@@ -80,9 +80,9 @@ RULES: Final[dict[E, Rule]] = {
     E.GROUP_SUBSCRIBED_TO_TOPIC: _INVALID,
     E.OFFSET_METADATA_TOO_LARGE: _TOO_LARGE,
     E.INVALID_COMMIT_OFFSET_SIZE: _TOO_LARGE,
-    E.UNSTABLE_OFFSET_COMMIT: _BUSY,  # a transaction is about to commit there
-    # -- records in
-    E.CORRUPT_MESSAGE: _BUSY,  # on its way: the next copy may be whole
+    E.UNSTABLE_OFFSET_COMMIT: _BUSY,  # a pending transaction commits this offset
+    # -- produce
+    E.CORRUPT_MESSAGE: _BUSY,  # damaged in transit: the next copy may be intact
     E.MESSAGE_TOO_LARGE: _TOO_LARGE,
     E.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
     E.NOT_ENOUGH_REPLICAS: _BUSY,
@@ -95,15 +95,15 @@ RULES: Final[dict[E, Rule]] = {
     E.UNSUPPORTED_FOR_MESSAGE_FORMAT: _INVALID,
     E.UNSUPPORTED_COMPRESSION_TYPE: _INVALID,
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: _FENCED,
-    E.DUPLICATE_SEQUENCE_NUMBER: _FAILED,  # it is stored, and nobody remembers where
+    E.DUPLICATE_SEQUENCE_NUMBER: _FAILED,  # it is stored, but its offset is unknown
     E.INVALID_PRODUCER_EPOCH: _FENCED,
     E.UNKNOWN_PRODUCER_ID: _FENCED,
     E.PRODUCER_FENCED: _FENCED,
     E.INVALID_PRODUCER_ID_MAPPING: _FENCED,
-    # -- records out
+    # -- fetch
     E.OFFSET_OUT_OF_RANGE: Rule(_R.OFFSET_OUT_OF_RANGE),
     E.INVALID_FETCH_SIZE: _INVALID,
-    E.OFFSET_NOT_AVAILABLE: _BUSY,  # a new leader that does not yet know how far all have got
+    E.OFFSET_NOT_AVAILABLE: _BUSY,  # a new leader does not know the high watermark yet
     E.OFFSET_MOVED_TO_TIERED_STORAGE: Rule(_R.OFFSET_OUT_OF_RANGE),
     E.FETCH_SESSION_ID_NOT_FOUND: _BUSY,
     E.INVALID_FETCH_SESSION_EPOCH: _BUSY,
@@ -121,7 +121,7 @@ RULES: Final[dict[E, Rule]] = {
     E.REASSIGNMENT_IN_PROGRESS: _BUSY,
     E.NO_REASSIGNMENT_IN_PROGRESS: _INVALID,
     E.THROTTLING_QUOTA_EXCEEDED: _BUSY,
-    # -- who may
+    # -- authorization
     E.TOPIC_AUTHORIZATION_FAILED: _NOT_ALLOWED,
     E.GROUP_AUTHORIZATION_FAILED: _NOT_ALLOWED,
     E.CLUSTER_AUTHORIZATION_FAILED: _NOT_ALLOWED,
@@ -148,7 +148,7 @@ RULES: Final[dict[E, Rule]] = {
     E.TRANSACTION_COORDINATOR_FENCED: _FENCED,
     E.TRANSACTIONAL_ID_NOT_FOUND: _INVALID,
     E.TRANSACTION_ABORTABLE: _INVALID,
-    # -- what brokers say to each other, and what this driver never asks for
+    # -- codes between brokers, and of requests that this driver never sends
     E.UNSUPPORTED_VERSION: _INVALID,
     E.OPERATION_NOT_ATTEMPTED: _BUSY,
     E.STALE_CONTROLLER_EPOCH: _FAILED,
@@ -185,10 +185,10 @@ RULES: Final[dict[E, Rule]] = {
 }
 _NUMBERS: Final = {int(code): code for code in E}
 _TEXTS: Final = {
-    E.BROKER_NOT_AVAILABLE: "the node that leads here cannot be reached; try again",
+    E.BROKER_NOT_AVAILABLE: "the leader cannot be reached; try again",
     E.COORDINATOR_NOT_AVAILABLE: "the coordinator cannot be reached; try again",
 }
-"""Of codes that say more than their reason."""
+"""Texts for codes that say more than their reason."""
 
 
 def rule_of(code: int) -> Rule:
@@ -202,7 +202,7 @@ def name_of(code: int) -> str:
 
 
 def refused(code: int, words: str | None = None, *, about: str = "") -> RefusedError:
-    """The error of a code: what it is about, and what the server says of it or else what the code means."""
+    """Return the error of a code: its subject, and the server's text or else the meaning of the code."""
     reason = rule_of(code).reason
     sentence = words or _TEXTS.get(_NUMBERS.get(code, E.NONE)) or reason.value.text
     return RefusedError(reason, "kafka", _NUMBERS.get(code, code), f"{about}: {sentence}" if about else sentence)

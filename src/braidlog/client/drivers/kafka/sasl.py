@@ -1,8 +1,7 @@
-"""SASL, the client's side: PLAIN, and SCRAM (RFC 5802, RFC 7677), by which a password is proved and not said.
+"""Client side of SASL: PLAIN, and SCRAM (RFC 5802, RFC 7677), which proves a password without sending it.
 
-Knows: the tokens. Refuses to know: messages, sockets, randomness (the nonce is an argument).
-Invariant: an exchange of SCRAM that does not end with the server's own proof has failed: who does not know the password is not
-the server that was meant.
+Does not handle: messages, sockets, randomness (the nonce is an argument).
+A SCRAM exchange fails unless the server proves that it knows the password too.
 
     client  n,,n=user,r=cnonce                          server  r=cnonce+snonce,s=salt,i=iterations
     client  c=biws,r=cnonce+snonce,p=proof              server  v=signature
@@ -25,11 +24,11 @@ MECHANISMS: Final = (PLAIN, *HASHES)
 _FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?")
 
 Exchange = Generator[bytes, bytes, None]
-"""Yields each token to send and is sent each answer; ends when the server is who it says."""
+"""Yields each token to send and receives each answer; ends when the server is authenticated."""
 
 
 class SaslError(Exception):
-    """The server's answer is not what a server that knows the password would say."""
+    """The server's answer is invalid, or does not prove that the server knows the password."""
 
 
 def exchange(mechanism: str, user: str, password: str, nonce: str) -> Exchange:
@@ -45,14 +44,14 @@ def _plain(user: str, password: str) -> Exchange:
 def _scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
     first = (yield f"n,,{bare}".encode()).decode("utf-8", "replace")
-    found = _FIRST.fullmatch(first)
-    if found is None:
-        raise SaslError("this is no first message of SCRAM")
-    joined, salt, iterations = found[1], _decoded(found[2]), int(found[3])
+    fields = _FIRST.fullmatch(first)
+    if fields is None:
+        raise SaslError("invalid first SCRAM message")
+    joined, salt, iterations = fields[1], _decoded(fields[2]), int(fields[3])
     if not joined.startswith(nonce) or joined == nonce:
-        raise SaslError("the nonce is not ours with the server's behind it")
+        raise SaslError("SCRAM: invalid server nonce")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-        raise SaslError(f"{iterations} iterations: {ITERATIONS_MIN} to {ITERATIONS_MAX} are taken")
+        raise SaslError(f"SCRAM: {iterations} iterations; {ITERATIONS_MIN} to {ITERATIONS_MAX} are accepted")
     without_proof = f"c=biws,r={joined}"
     said = f"{bare},{first},{without_proof}".encode()
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, iterations)
@@ -64,11 +63,11 @@ def _scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     if not final.startswith(b"v=") or not hmac.compare_digest(
         _decoded(final[2:].decode("ascii", "replace").partition(",")[0]), signature
     ):
-        raise SaslError("the server does not know the password")
+        raise SaslError("SCRAM: invalid server signature: the server does not know the password")
 
 
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise SaslError("this is not base64") from error
+        raise SaslError("invalid base64") from error

@@ -1,8 +1,7 @@
-"""A topic's settings, as Kafka's brokers tell and change them.
+"""Topic settings by Kafka's requests.
 
-Knows: the numbers that stand for topics, operations and origins. Refuses to know: which settings there are; a broker's names and
-values pass as they are.
-Invariant: settings are changed one by one, so that what is not named stays as it is.
+Maps the numbers of resources, operations and sources; setting names and values pass unchanged. Does not handle: which
+settings exist. Settings are changed incrementally, so unnamed settings keep their values.
 """
 
 from collections.abc import Mapping
@@ -13,31 +12,31 @@ from braidlog.client.drivers.kafka.routing import Router, only
 from braidlog.wire.kafka.messages import topics as m
 
 TOPIC: Final = 2
-"""The kind of thing that has settings."""
+"""The resource type of a topic."""
 SET, DELETE = 0, 1
-"""What is done with one."""
+"""The operations on one setting."""
 _OF_THE_TOPIC: Final = 1
-"""Where a value comes from: all others are defaults, of the cluster, of a broker or of the program."""
+"""The source of a value set on the topic; all others are defaults of the cluster, of a broker or of the program."""
 
 
 class SettingsDriver(Router):
-    """What a driver asks brokers."""
+    """Reads and changes topic settings by requests to brokers."""
 
     async def settings_of(self, topic: str) -> list[Setting]:
         asked = m.DescribeConfigsRequestResource(TOPIC, topic, None)
         message = m.DescribeConfigsRequest([asked], include_documentation=True)
         answer: m.DescribeConfigsResponse = await self.ask(message)
-        told = only(answer.results, "DescribeConfigs")
-        self.check_code(told.error_code, told.error_message)
+        described = only(answer.results, "DescribeConfigs")
+        self.check_code(described.error_code, described.error_message)
         return [
             Setting(
-                each.name,
-                None if each.is_sensitive else each.value,
-                each.config_source != _OF_THE_TOPIC,
-                each.read_only,
-                each.documentation or "",
+                config.name,
+                None if config.is_sensitive else config.value,
+                config.config_source != _OF_THE_TOPIC,
+                config.read_only,
+                config.documentation or "",
             )
-            for each in told.configs
+            for config in described.configs
         ]
 
     async def change_settings(self, topic: str, changes: Mapping[str, str | None]) -> None:
@@ -47,5 +46,5 @@ class SettingsDriver(Router):
         ]
         message = m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsRequestResource(TOPIC, topic, configs)])
         answer: m.IncrementalAlterConfigsResponse = await self.ask_controller(message)
-        told = only(answer.responses, "IncrementalAlterConfigs")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.responses, "IncrementalAlterConfigs")
+        self.check_code(result.error_code, result.error_message)

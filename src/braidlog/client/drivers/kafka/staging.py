@@ -1,10 +1,9 @@
-"""Batches that are sealed already, written under a producer of their own: a stage, or an idempotent producer without one.
+"""Writes sealed batches under their own producer: for a stage (an open transaction), or idempotently without one.
 
-Knows: producers, sequences, what is on its way to each partition; how a stage's batch is committed, aborted, asked for. Refuses
-to know: records, who decides that a batch is whole.
-Invariants: batches of a partition are stored in the order they were given, each once: what is sent again is the very same batch
-under the same numbers, and no more are on their way than the log remembers of a producer. No more than `window_bytes` are held.
-What failed is not tried under another producer: whoever stages begins a new stage.
+Does not handle: records, deciding whether a stage is complete. Batches of a partition are stored once and in order: a
+retry carries the same bytes under the same sequence numbers, and at most as many batches are in flight as the log
+remembers per producer. At most `window_bytes` are held. After a failure nothing is retried under another producer:
+the caller begins a new stage.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ from braidlog.wire.kafka.rows import Message
 Place = tuple[str, int]
 
 IN_FLIGHT_MAX = 5
-"""Batches of one producer on their way to one partition: what brokers remember of it."""
+"""Batches of one producer in flight to one partition: as many as brokers remember."""
 WINDOW_BYTES = 32 * 1024 * 1024
 NO_BATCH = -1
 _SEQUENCES = 2**31
@@ -42,7 +41,7 @@ _ALL = -1
 
 
 class Stage(NamedTuple):
-    """A transaction that is open: what whoever commits the batch must be told."""
+    """An open transaction: what a committer of the batch must know."""
 
     name: str
     producer_id: int
@@ -50,7 +49,7 @@ class Stage(NamedTuple):
 
 
 class Section(NamedTuple):
-    """Records that are packed, and what a batch says of them."""
+    """Packed records and their metadata for a batch header."""
 
     data: bytes | bytearray
     records: int
@@ -64,14 +63,15 @@ class Sealed(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """`already`: the batch had been committed before, and nothing of what was handed in counts."""
+    """`already`: the batch was committed before, and nothing from this attempt counts."""
 
     last_batch: int
     already: bool
 
 
 class BatchWriter:
-    """Made by one task, used by it alone. With a `stage` name all that is written is one open transaction."""
+    """Writes batches; used by the one task that created it. With a `stage` name all batches belong to one open
+    transaction."""
 
     def __init__(
         self,
@@ -102,13 +102,13 @@ class BatchWriter:
 
     @property
     def stage(self) -> Stage | None:
-        """What was opened; None without a stage, or before `begin`."""
+        """Return the open transaction; None without a stage, or before `begin`."""
         return None if self._stage is None or self._producer[0] < 0 else Stage(self._stage, *self._producer)
 
-    # -- before ------------------------------------------------------------------------------------------------
+    # -- beginning ---------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """Become a producer."""
+        """Obtain a producer id and epoch."""
         message = t.InitProducerIdRequest(self._stage, self._timeout_ms)
 
         async def ask() -> tuple[int, int]:
@@ -122,7 +122,7 @@ class BatchWriter:
         self._producer = await retry(self._policy, ask)
 
     async def add(self, places: Sequence[Place]) -> None:
-        """These will be written to. In a stage they must be told before."""
+        """Announce the partitions to write to. In a stage this must precede their first batch."""
         missing = [place for place in dict.fromkeys(places) if place not in self._added]
         if missing and self._stage is not None:
             await retry(self._policy, lambda: self._add(missing))
@@ -142,7 +142,7 @@ class BatchWriter:
             for topic in answer.results_by_topic
             for part in topic.results_by_partition
         }
-        # What was not attempted says nothing; another one says why.
+        # A place with "not attempted" gives no reason; another place does.
         wrong = [code for code in codes if code] and sorted(
             codes, key=lambda code: code in (0, E.OPERATION_NOT_ATTEMPTED)
         )
@@ -158,8 +158,9 @@ class BatchWriter:
     # -- writing -----------------------------------------------------------------------------------------------
 
     def seal(self, place: Place, section: Section) -> Sealed:
-        """The batch of a section, under its partition's next numbers. In any thread, one at a time; then it must be sent."""
-        assert self._producer[0] >= 0, "a producer has an id"
+        """Build the batch of a section, under its partition's next sequence numbers. May run in any thread, one call
+        at a time; the batch must then be sent."""
+        assert self._producer[0] >= 0, "call begin() before seal()"
         sequence = self._sequences.get(place, 0)
         self._sequences[place] = (sequence + section.records) % _SEQUENCES
         batch = seal_section(
@@ -177,8 +178,8 @@ class BatchWriter:
         return Sealed(place, batch)
 
     async def send(self, sealed: Sealed) -> None:
-        """Hand a batch over; waits while the window is full. What failed since is raised here."""
-        assert sealed.place in self._added, "a partition is told before it is written to"
+        """Queue a batch; waits while the window is full. Raises the first failure of earlier batches."""
+        assert sealed.place in self._added, "call add() before a partition is written to"
         await self._budget.take(len(sealed.batch))
         self._check()
         queue = self._queues.get(sealed.place)
@@ -190,12 +191,12 @@ class BatchWriter:
             queue.append(sealed)
 
     async def flush(self) -> None:
-        """Wait until everything is stored; raise if something is not."""
+        """Wait until every batch is stored; raise the first failure."""
         await self._idle.wait()
         self._check()
 
     async def close(self) -> None:
-        """Nothing is sent any more."""
+        """Stop sending."""
         self._fail(ClosedError("the writer is closed"))
         await self._tasks.stop()
 
@@ -212,11 +213,11 @@ class BatchWriter:
         self._idle.set()
 
     def _crashed(self, error: BaseException) -> None:
-        """A defect: nobody must wait for it for ever."""
+        """Fail all batches after a defect, so that no caller waits forever."""
         self._fail(ClosedError(f"the writer crashed: {error!r}"))
 
     async def _run(self, place: Place) -> None:
-        """Send what waits for one partition; what is not stored goes again, in order."""
+        """Send the queue of one partition; retry unstored batches in order."""
         queue = self._queues[place]
         backoff = Backoff(self._policy)
         while queue:
@@ -234,10 +235,11 @@ class BatchWriter:
             self._idle.set()
 
     async def _stream(self, link: Link, place: Place, queue: deque[Sealed]) -> None:
-        """Send a queue in its order, as many at once as may be, until it is empty; raise why its first is not stored.
+        """Send a queue in order, with as many batches in flight as allowed, until it is empty; raise why its first
+        batch failed.
 
-        What is on its way is the queue's beginning. After one that is not stored none leaves, and the rest is heard out: what is
-        sent again comes after all of it.
+        Batches in flight are the head of the queue. After a failed batch no more are sent, and the outstanding
+        answers are awaited: a retry follows all of them.
         """
         timeout = self._policy.request_timeout
         under_way: deque[asyncio.Future[Any]] = deque()
@@ -253,7 +255,7 @@ class BatchWriter:
                     break
                 answer = await link.answer_to(under_way.popleft(), timeout)
                 failure = failure or self._refusal_in(place, answer)
-                if failure is None and queue:  # (it is emptied when all is given up)
+                if failure is None and queue:  # (the queue is emptied when the writer fails)
                     self._budget.give(len(queue.popleft().batch))
         finally:
             for future in under_way:
@@ -271,7 +273,7 @@ class BatchWriter:
     def _refusal_in(self, place: Place, answer: Any) -> ClientError | None:  # noqa: ANN401 - an answer, or what became of it
         if isinstance(answer, ClientError):
             return answer
-        part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        part = only([part for response in answer.responses for part in response.partition_responses], "Produce")
         if part.error_code in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
             return None
         return self._router.refuse(part.error_code, part.error_message, place=place)
@@ -281,27 +283,27 @@ class BatchWriter:
 
 
 class Sinks:
-    """What the broker remembers of sinks. Every question may be asked twice."""
+    """Commits and aborts batches of sinks on the broker. Every request may be retried."""
 
     def __init__(self, router: Router, policy: Policy) -> None:
         self._router = router
         self._policy = policy
 
     async def state(self, sink: str, writer: str = "") -> int:
-        """The last batch that counts, NO_BATCH if none does."""
+        """Return the last committed batch, or NO_BATCH."""
         answer: s.SinkStateResponse = await self._ask(sink, s.SinkStateRequest(sink, writer))
         return answer.last_batch
 
     async def commit(self, sink: str, batch_id: int, stages: Sequence[Stage], writer: str = "") -> Decision:
-        """Let a batch count: all of its stages, or none."""
+        """Commit a batch: all of its stages, or none."""
         answer: s.CommitBatchResponse = await self._ask(
-            sink, s.CommitBatchRequest(sink, batch_id, writer, [TransactionalProducer(*each) for each in stages])
+            sink, s.CommitBatchRequest(sink, batch_id, writer, [TransactionalProducer(*stage) for stage in stages])
         )
         return Decision(answer.last_batch, answer.already)
 
     async def abort(self, sink: str, batch_id: int, stages: Sequence[Stage] | None) -> Decision:
-        """Let stages go, None: all that are open of this batch and those before it. What was committed stays."""
-        named = None if stages is None else [TransactionalProducer(*each) for each in stages]
+        """Abort stages; None: all open stages of this batch and of earlier ones. Committed batches stay."""
+        named = None if stages is None else [TransactionalProducer(*stage) for stage in stages]
         answer: s.AbortBatchResponse = await self._ask(sink, s.AbortBatchRequest(sink, batch_id, named))
         return Decision(answer.last_batch, answer.already)
 
@@ -318,10 +320,11 @@ class Sinks:
             return await retry(self._policy, ask)
         except UnsupportedError as error:
             raise UnsupportedError(
-                f"the server commits no batches of several writers ({error}): braidlog does, other brokers write at least once"
+                f"the server cannot commit batches of several writers ({error}): "
+                "use at-least-once with brokers other than braidlog"
             ) from error
 
 
 def coordinator_name(sink: str) -> str:
-    """All stages of a sink are decided by one node: whoever coordinates this name."""
+    """Return the name whose coordinator decides all stages of a sink."""
     return f"{PREFIX}{sink}"

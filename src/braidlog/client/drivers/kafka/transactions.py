@@ -1,6 +1,6 @@
-"""Transactions, as Kafka's brokers tell of them, begin and end them.
+"""Transactions by Kafka's requests: list, describe, begin, write, commit, abort.
 
-Knows: which requests do it. Refuses to know: records (`driver.py`), when a transaction is over (`engine/transaction.py`).
+Does not handle: records (`driver.py`), when a transaction is over (`engine/transaction.py`).
 """
 
 from typing import Any
@@ -22,57 +22,65 @@ from braidlog.wire.kafka.rows import Message
 
 
 class TransactionsDriver(Router):
-    """What a driver asks brokers."""
+    """Reads and changes transactions by requests to coordinators and leaders."""
 
     async def list_transactions(self, *, open_only: bool) -> list[ListedTransaction]:
-        """Each broker knows those that it coordinates."""
-        found: set[ListedTransaction] = set()
+        """Ask every broker: each lists the transactions that it coordinates."""
+        listed: set[ListedTransaction] = set()
         message = t.ListTransactionsRequest([OPEN] if open_only else [])
         for broker in await self.all_brokers():
             answer: t.ListTransactionsResponse = await self.ask_checked(message, broker)
-            found.update(
-                ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id)
-                for each in answer.transaction_states
+            listed.update(
+                ListedTransaction(
+                    transaction_state.transactional_id,
+                    transaction_state.transaction_state,
+                    transaction_state.producer_id,
+                )
+                for transaction_state in answer.transaction_states
             )
-        return sorted(found)
+        return sorted(listed)
 
     async def describe_transaction(self, name: str) -> TransactionInfo:
         answer: t.DescribeTransactionsResponse = await self._ask_of_transaction(
             name, t.DescribeTransactionsRequest([name])
         )
-        told = only(answer.transaction_states, "DescribeTransactions")
-        words = f"there is no transactional id {name!r}" if told.error_code == E.TRANSACTIONAL_ID_NOT_FOUND else None
-        self.check_code(told.error_code, words, transaction=name)
+        described = only(answer.transaction_states, "DescribeTransactions")
+        words = f"unknown transactional id {name!r}" if described.error_code == E.TRANSACTIONAL_ID_NOT_FOUND else None
+        self.check_code(described.error_code, words, transaction=name)
         return TransactionInfo(
             name,
-            told.transaction_state,
-            told.producer_id,
-            told.producer_epoch,
-            told.transaction_timeout_ms,
-            told.transaction_start_time_ms if told.transaction_start_time_ms >= 0 else None,
+            described.transaction_state,
+            described.producer_id,
+            described.producer_epoch,
+            described.transaction_timeout_ms,
+            described.transaction_start_time_ms if described.transaction_start_time_ms >= 0 else None,
             tuple(
                 sorted(
-                    TransactionPartition(topic.topic, number) for topic in told.topics for number in topic.partitions
+                    TransactionPartition(topic.topic, number)
+                    for topic in described.topics
+                    for number in topic.partitions
                 )
             ),
         )
 
     async def list_producers(self, topic: str) -> list[PartitionProducer]:
-        """Each leader knows those of its partitions."""
+        """Ask every leader: each lists the producers of its partitions."""
         numbers: dict[Address, list[int]] = {}
         for number in range(len((await self.describe(topic)).partitions)):
             numbers.setdefault(await self.leader_of(topic, number), []).append(number)
-        found = []
+        producers = []
         for leader, its in numbers.items():
             message = t.DescribeProducersRequest([t.DescribeProducersRequestTopic(topic, its)])
             answer: t.DescribeProducersResponse = await self.ask(message, leader)
             for part in only(answer.topics, "DescribeProducers").partitions:
                 self.check_code(part.error_code, part.error_message, place=(topic, part.partition_index))
-                found += [_producer_of(part.partition_index, each) for each in part.active_producers]
-        return sorted(found)
+                producers += [
+                    _producer_of(part.partition_index, active_producer) for active_producer in part.active_producers
+                ]
+        return sorted(producers)
 
     async def abort_transaction(self, info: TransactionInfo) -> None:
-        """As its producer would that starts again: the transaction is aborted, and who had it open is fenced."""
+        """Abort the transaction as its restarted producer would, and fence the producer that opened it."""
         message = t.InitProducerIdRequest(info.transactional_id, info.timeout_ms, info.producer_id, info.producer_epoch)
         answer: t.InitProducerIdResponse = await self._ask_of_transaction(info.transactional_id, message)
         self.check_code(answer.error_code, transaction=info.transactional_id)
@@ -93,8 +101,8 @@ class TransactionsDriver(Router):
         topic, number = place
         message = t.AddPartitionsToTxnRequest(*_named(producer), [t.AddPartitionsToTxnRequestTopic(topic, [number])])
         answer: t.AddPartitionsToTxnResponse = await self._ask_of_transaction(producer.transactional_id, message)
-        told = only([part for each in answer.results_by_topic for part in each.results_by_partition], "AddPartitions")
-        self.check_code(told.partition_error_code, about=f"{topic}/{number}", transaction=producer.transactional_id)
+        result = only([part for each in answer.results_by_topic for part in each.results_by_partition], "AddPartitions")
+        self.check_code(result.partition_error_code, about=f"{topic}/{number}", transaction=producer.transactional_id)
 
     async def add_offsets(self, producer: TransactionalProducer, read: GroupOffsets) -> None:
         message = t.AddOffsetsToTxnRequest(*_named(producer), read.group)
@@ -114,7 +122,7 @@ class TransactionsDriver(Router):
             [t.TxnOffsetCommitRequestTopic(*each) for each in topics.items()],
         )
         answer: t.TxnOffsetCommitResponse = await self.ask_coordinator(read.group, commit)
-        for each in (part for found in answer.topics for part in found.partitions):
+        for each in (part for topic_result in answer.topics for part in topic_result.partitions):
             self.check_code(each.error_code, about=f"group {read.group!r}", group=read.group)
 
     async def commit_transaction(self, producer: TransactionalProducer) -> None:
@@ -130,14 +138,14 @@ class TransactionsDriver(Router):
         return await self.ask(message, await self.coordinator_of(name, TRANSACTION))
 
 
-def _producer_of(partition: int, told: t.DescribeProducersResponseProducer) -> PartitionProducer:
+def _producer_of(partition: int, described: t.DescribeProducersResponseProducer) -> PartitionProducer:
     return PartitionProducer(
         partition,
-        told.producer_id,
-        told.producer_epoch,
+        described.producer_id,
+        described.producer_epoch,
         *(
             None if each < 0 else each
-            for each in (told.last_sequence, told.last_timestamp, told.current_txn_start_offset)
+            for each in (described.last_sequence, described.last_timestamp, described.current_txn_start_offset)
         ),
     )
 

@@ -1,7 +1,6 @@
-"""Users with passwords, as Kafka's brokers tell and change them.
+"""Users with passwords, by Kafka's requests.
 
-Knows: the numbers of the hashes. Refuses to know: what a user may do.
-Invariant: a password is hashed here, with a new salt; the server never sees it.
+Hashes each password here with a new salt; the server never sees the password. Does not handle: authorization.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ _SALT_BYTES = 16
 
 
 class UsersDriver(Router):
-    """What a driver asks brokers."""
+    """Lists and changes users by requests to the controller."""
 
     async def list_users(self, user: str | None = None) -> list[UserCredential]:
         named = None if user is None else [s.DescribeUserScramCredentialsRequestUser(user)]
@@ -30,13 +29,17 @@ class UsersDriver(Router):
             s.DescribeUserScramCredentialsRequest(named)
         )
         self.check_code(answer.error_code, answer.error_message)
-        for told in answer.results:
-            if told.error_code != E.RESOURCE_NOT_FOUND:  # then there are none to tell of
-                self.check_code(told.error_code, told.error_message)
+        for result in answer.results:
+            if result.error_code != E.RESOURCE_NOT_FOUND:  # the user has no credentials
+                self.check_code(result.error_code, result.error_message)
         return sorted(
-            UserCredential(told.user, _NAMES.get(each.mechanism, str(each.mechanism)), each.iterations)
-            for told in answer.results
-            for each in told.credential_infos
+            UserCredential(
+                result.user,
+                _NAMES.get(credential_info.mechanism, str(credential_info.mechanism)),
+                credential_info.iterations,
+            )
+            for result in answer.results
+            for credential_info in result.credential_infos
         )
 
     async def set_password(self, user: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:
@@ -44,7 +47,7 @@ class UsersDriver(Router):
         for mechanism in mechanisms:
             salt = secrets.token_bytes(_SALT_BYTES)
             hashed = HASHES[mechanism], password.encode(), salt, iterations
-            salted = await asyncio.to_thread(hashlib.pbkdf2_hmac, *hashed)  # a second, of a million iterations
+            salted = await asyncio.to_thread(hashlib.pbkdf2_hmac, *hashed)  # takes a second for a million iterations
             upsertions.append(
                 s.AlterUserScramCredentialsRequestUpsertion(user, NUMBERS[mechanism], iterations, salt, salted)
             )
@@ -53,11 +56,11 @@ class UsersDriver(Router):
     async def delete_user(self, user: str) -> None:
         known = await self.list_users(user)
         if not known:
-            raise self.refuse(E.RESOURCE_NOT_FOUND, f"there is no user {user!r}")
+            raise self.refuse(E.RESOURCE_NOT_FOUND, f"unknown user {user!r}")
         deletions = [s.AlterUserScramCredentialsRequestDeletion(user, NUMBERS[each.mechanism]) for each in known]
         await self._alter_users(s.AlterUserScramCredentialsRequest(deletions=deletions))
 
     async def _alter_users(self, message: s.AlterUserScramCredentialsRequest) -> None:
         answer: s.AlterUserScramCredentialsResponse = await self.ask_controller(message)
-        told = only(answer.results, "AlterUserScramCredentials")
-        self.check_code(told.error_code, told.error_message)
+        result = only(answer.results, "AlterUserScramCredentials")
+        self.check_code(result.error_code, result.error_message)

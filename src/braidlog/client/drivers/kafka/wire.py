@@ -1,7 +1,7 @@
-"""Kafka's client connection as a link needs it: each request in the version that both ends speak.
+"""Kafka's client connection for a link: each request is sent in the newest version that both ends support.
 
-Knows: which versions this driver has reasons not to use. Refuses to know: sockets, what is asked.
-Invariant: nothing but ApiVersions is asked before its answer has been learned.
+Limits the versions of some requests. Does not handle: sockets, request contents.
+Before the ApiVersions answer arrives, only ApiVersions may be sent.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,16 +18,16 @@ from braidlog.wire.kafka.rows import Message
 
 CLIENT_ID: Final = "braidlog"
 LAST_BY_NAME: Final[dict[int, int]] = {Key.PRODUCE: 12, Key.FETCH: 12, Key.OFFSET_COMMIT: 9, Key.OFFSET_FETCH: 9}
-"""From the next version on these name topics by their ids. This driver names them by their names: a topic that was deleted and
-made again goes on to be the one that was meant, as in every other dialect."""
+"""Later versions name topics by id. This driver uses names, so that a topic that was deleted and created again keeps
+working, as in every other dialect."""
 _LAST_BEFORE_KIP_890: Final[dict[int, int]] = {Key.END_TXN: 4, Key.TXN_OFFSET_COMMIT: 4}
-"""From the next version on a commit gives a new epoch, and partitions need not be added: only where the cluster's feature
-`transaction.version` says so, which is not asked for. This driver takes a new epoch after whatever failed."""
+"""In later versions a commit returns a new epoch, and partitions need not be added, but only if the cluster's feature
+`transaction.version` says so, which the driver does not check. This driver requests a new epoch after any failure."""
 _LAST: Final = LAST_BY_NAME | _LAST_BEFORE_KIP_890
 
 
 class KafkaWire(BufferedWire):
-    """Answers come in the order of the requests."""
+    """Matches answers to requests by order."""
 
     def __init__(self) -> None:
         super().__init__(ClientConnection(CLIENT_ID))
@@ -45,11 +45,13 @@ class KafkaWire(BufferedWire):
         return None, event.message
 
 
-def _by_name(told: ApiVersionsResponse) -> ApiVersionsResponse:
+def _by_name(versions: ApiVersionsResponse) -> ApiVersionsResponse:
     return msgspec.structs.replace(
-        told,
+        versions,
         api_keys=[
-            msgspec.structs.replace(each, max_version=min(each.max_version, _LAST.get(each.api_key, 2**15 - 1)))
-            for each in told.api_keys
+            msgspec.structs.replace(
+                api_key, max_version=min(api_key.max_version, _LAST.get(api_key.api_key, 2**15 - 1))
+            )
+            for api_key in versions.api_keys
         ],
     )

@@ -1,10 +1,9 @@
-"""Backfill of a declarative pipeline: a range of the log is put into the tables of its flows, in batch, beside their checkpoints.
+"""Backfill of a declarative pipeline: adds a range of the log to its tables in batch, beside the checkpoints.
 
-Knows: flows as functions of batches, and the columns by which rows are known again. Refuses to know: Spark's graph, which has no
-flow with an end; topics: whoever reads one is not told old news.
-Invariants: a row whose key a table has is not added again, and each table changes in one commit, so that whoever is killed begins
-again; what a flow has not read yet is left to it; a row that sums up several records is made of all that the log has of them, is
-added only if the flow will not write it any more, and stays as it is where it is there.
+Does not handle: Spark's graph, which has no bounded flows; topics: their readers do not get old records. A row whose
+key a table has is not added again, and each table changes in one commit, so that an interrupted backfill can be
+repeated. Records that a flow has not read are left to it. An aggregated row is computed from all its records in the
+log. It is added only if the flow will not write it any more; an existing row does not change.
 """
 
 import io
@@ -29,9 +28,9 @@ from braidlog.spark.pipeline.replay.backfill import NOT_RUN, Filled, read_range,
 from braidlog.spark.pipeline.stages import ToTable
 
 _PLACES: Final = (records.PLACE, tuple(f"_{name}" for name in records.PLACE))
-"""The columns by which a row tells which record it comes from."""
+"""The columns that identify a row's source record."""
 _SUMMED: Final = re.compile(r"(?:Aggregate \[|FlatMapGroups|FlatMapCoGroups|TransformWithState)")
-"""Nodes of Spark's analysed plan that make a row of several; that of `dropDuplicates` is none of them."""
+"""Nodes of Spark's analysed plan that aggregate rows; that of `dropDuplicates` is not among them."""
 _ANALYSED: Final = re.compile(r"== Analyzed Logical Plan ==\n(.*?)\n== ", re.DOTALL)
 
 
@@ -45,19 +44,20 @@ class Backfill:
         self._declared = engine.for_batches(spark, project, generation)
         self.flows = self._filled()
         empty = spark.createDataFrame([], records.SCHEMA)
-        # Of all flows, before the first is written: what one does not say is refused before anything has changed.
+        # For all flows, before the first table is written: a missing declaration must be refused before anything has
+        # changed.
         self.keys = {flow.name: _key(flow, *self._declared.known_rows(flow.name, empty)) for flow in self.flows}
 
     def _filled(self) -> list[Flow]:
-        found = self._declared.flows.values()
-        flows = [flow for flow in found if isinstance(flow.writes, ToTable) and flow.backfill]
+        declared = self._declared.flows.values()
+        flows = [flow for flow in declared if isinstance(flow.writes, ToTable) and flow.backfill]
         for flow in flows:
             if self._position(flow).batch < 0:
                 raise refusal(f"{flow.name}: {NOT_RUN}")
         return flows
 
     def lacking(self, flow: Flow, raw: DataFrame, log: DataFrame) -> tuple[DataFrame, DataFrame]:
-        """Rows of the range that the flow's table lacks; and all of the range, those among them that it has."""
+        """Return the range's rows that the flow's table lacks; and all rows of the range."""
         key = self.keys[flow.name]
         rows = self._rows(flow, raw)
         if flow.until:
@@ -69,12 +69,12 @@ class Backfill:
         return _joined(rows, there, key, "left_anti"), rows
 
     def add(self, flow: Flow, rows: DataFrame) -> None:
-        # The stream's name in the table is not the backfill's: it has no batches to count.
+        # Not under the stream's sink name: the backfill has no batch numbers.
         own = {name: value for name, value in flow.options.items() if name.lower() != "sinkid"}
         tables.append(rows, self._project, flow.name, own)
 
     def _rows(self, flow: Flow, raw: DataFrame) -> DataFrame:
-        """What a flow makes of the records that it has behind it."""
+        """Return a flow's rows of the records that it has read."""
         read = raw.where(was_read(self._project, flow.name, self._generation))
         return self._declared.rows(flow.name, records.as_it_came(read))
 
@@ -85,51 +85,52 @@ class Backfill:
 def backfill(
     spark: SparkSession, project: Project, generation: Generation, start: str, end: str, ends: Offsets, *, dry_run: bool
 ) -> Filled:
-    """Put the records of [start, end) into the tables of all flows, as far as they are not there."""
-    found = Backfill(spark, project, generation)
+    """Add the records of [start, end) to the tables of all flows, unless they exist there."""
+    backfill_run = Backfill(spark, project, generation)
     raw = read_range(spark, project, start, end, ends).cache()
     log = read_range(spark, project, "earliest", "latest", ends)
     try:
         done = Filled(raw.count(), {}, {})
-        for flow in found.flows:
-            lacking, rows = found.lacking(flow, raw, log)
+        for flow in backfill_run.flows:
+            lacking, rows = backfill_run.lacking(flow, raw, log)
             count = lacking.cache().count()
             done.added[flow.name] = count
             if flow.until:
                 done.kept[flow.name] = rows.count() - count
             if count and not dry_run:
-                found.add(flow, lacking)
+                backfill_run.add(flow, lacking)
         return done
     finally:
         spark.catalog.clearCache()
 
 
 def _key(flow: Flow, rows: DataFrame, told_apart: tuple[str, ...]) -> tuple[str, ...]:
-    """By what rows are known again; refused where they would come twice, or in parts."""
+    """Return the columns that identify rows; refuse a flow whose rows would be duplicated or partial."""
     places = [place for place in _PLACES if set(place) <= set(rows.columns)]
     key = flow.key or told_apart or (places[0] if places else ())
-    without = "backfill=False leaves the table out, and `braid pipeline replay --from TIME` makes it anew"
+    without = "backfill=False excludes the table, and `braid pipeline replay --from TIME` rebuilds it"
     if not flow.until and _sums_up(rows):
         raise refusal(
-            f"backfill: a row of {flow.name} sums up several records: declare "
-            f'@layer.table("{flow.name}", key=[…], until="…"), by what it is grouped and from when on it does not change; '
+            f"backfill: a row of {flow.name} aggregates several records: declare "
+            f'@layer.table("{flow.name}", key=[…], until="…"), '
+            f"its grouping columns and the time after which it no longer changes; "
             f"{without}"
         )
     if not key:
         raise refusal(
-            f"backfill: rows of {flow.name} tell neither their record ({', '.join(records.PLACE)}, with or without _ before "
-            f'each) nor what makes one the same as another: declare @layer.table("{flow.name}", key=[…]); {without}'
+            f"backfill: rows of {flow.name} carry neither the position of their record ({', '.join(records.PLACE)}, "
+            f'with or without _ in front) nor an identity: declare @layer.table("{flow.name}", key=[…]); {without}'
         )
     if lacking := [name for name in key if name not in rows.columns]:
         raise refusal(
-            f"backfill: rows of {flow.name} are told apart by {', '.join(key)}, and have no column {lacking[0]}: keep it, or "
+            f"backfill: rows of {flow.name} are identified by {', '.join(key)}, but have no column {lacking[0]}: keep it, or "
             f'declare @layer.table("{flow.name}", key=[…]) with columns that they have'
         )
     return key
 
 
 def _sums_up(rows: DataFrame) -> bool:
-    with redirect_stdout(io.StringIO()) as said:  # what all of Spark's clients tell
+    with redirect_stdout(io.StringIO()) as said:  # every Spark client prints the plan
         rows.explain(extended=True)
     analysed = _ANALYSED.search(said.getvalue())
     assert analysed is not None
@@ -137,7 +138,7 @@ def _sums_up(rows: DataFrame) -> bool:
 
 
 def _joined(rows: DataFrame, others: DataFrame, key: tuple[str, ...], how: str) -> DataFrame:
-    """By null-safe equality: null is a value of a group, and of a key that is known again."""
+    """Join by null-safe equality: null is a valid value of a group or a key."""
     renamed = others.select(*[f.col(name).alias(f"_other_{name}") for name in key])
     same = [f.col(name).eqNullSafe(f.col(f"_other_{name}")) for name in key]
     return rows.join(renamed, reduce(and_, same), how)

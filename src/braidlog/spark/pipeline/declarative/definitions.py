@@ -1,4 +1,4 @@
-"""What the definition files of a declarative pipeline are written with: flows from rows to rows, into tables and topics.
+"""Decorators for the definition files of a declarative pipeline: flows turn rows into rows, for tables and topics.
 
     layer = layers()
 
@@ -6,10 +6,10 @@
     def bronze(records: DataFrame) -> DataFrame:
         return records
 
-Knows: which sink a layer is written to, and how Spark's own pipelines are told. Refuses to know: when they run.
-Invariants: a flow writes one thing, through a sink that knows each micro-batch again; a function of a file is called with rows
-and gives rows, of a stream or of a batch, so that a test can call it. A view is a function and no view of Spark's: behind Spark
-Connect, `drop` and `dropDuplicates` look at what they are applied to at once, and find no view of a graph that is being made.
+Does not handle: when flows run. A flow writes one output, through a sink that recognizes repeated micro-batches. A
+flow's function takes and returns rows of a stream or of a batch, so that a test can call it. A view is a plain
+function, not a Spark view: behind Spark Connect, `drop` and `dropDuplicates` analyse their input immediately, and
+cannot find a view of a graph that is still being defined.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,13 +30,13 @@ from braidlog.spark.pipeline.project import Project, open_project
 from braidlog.spark.pipeline.stages import Frames, ToTable, ToTopic
 
 RECORDS: Final = "records"
-"""The source: records as they come."""
+"""The name of the source: the raw records."""
 DEAD: Final = "dead_letters"
 REASON: Final = "reason"
 
 
 class Flow(msgspec.Struct, frozen=True):
-    """A function of a file; a view, if it writes nothing."""
+    """A function of a definition file; a view if it writes nothing."""
 
     name: str
     reads: str
@@ -44,13 +44,13 @@ class Flow(msgspec.Struct, frozen=True):
     writes: ToTable | ToTopic | None = None
     options: dict[str, str] = {}
     key: tuple[str, ...] = ()
-    """The columns by which a row of its table is known again; none: the place of the record that it comes from."""
+    """The columns that identify a row of its table; empty: the position of its source record."""
     until: str = ""
-    """SQL over a row that sums up several records: the moment after which it does not change any more."""
+    """SQL over an aggregated row: the time after which it no longer changes."""
     backfill: bool = True
 
     def sentence(self) -> str:
-        """`silver: parsed → table silver`."""
+        """Return a summary such as `silver: parsed → table silver`."""
         match self.writes:
             case ToTable(name):
                 return f"{self.name}: {self.reads} → table {name}"
@@ -61,7 +61,8 @@ class Flow(msgspec.Struct, frozen=True):
 
 
 class Declared:
-    """The flows of one project. `tell` hears of each; `is_batch`: functions are called with batches, not with streams."""
+    """The flows of one project. `tell` is called for each; `is_batch`: functions receive batches instead of
+    streams."""
 
     def __init__(
         self, project: Project, generation: Generation, tell: Callable[["Declared", Flow], None], *, is_batch: bool
@@ -74,7 +75,7 @@ class Declared:
         self._told_apart: tuple[str, ...] = ()
 
     def view(self, name: str, *, reads: str = RECORDS) -> Callable[[Frames], Frames]:
-        """Rows that several flows read; they are not kept, but made for each of them."""
+        """Declare rows that several flows read; they are not stored, but computed for each flow."""
         return self._declare(name, reads, None)
 
     def table(
@@ -87,23 +88,25 @@ class Declared:
         backfill: bool = True,
         **options: str,
     ) -> Callable[[Frames], Frames]:
-        """Rows into a table of the project. `options`: those of the format `braidlog-lake`, over what pipeline.toml says.
+        """Declare a table of the project. `options`: options of the format `braidlog-lake`, which override
+        pipeline.toml.
 
-        For `braid pipeline backfill`: `key` names the columns by which a row is known again, and may be left out of rows that
-        carry the place of their record, or went through `once`. `until`, of rows that sum up several records: SQL for the moment
-        after which a row does not change any more, such as the end of its window. `backfill=False` leaves the table out."""
+        For `braid pipeline backfill`: `key` names the columns that identify a row. It may be omitted if rows carry
+        the position of their record, or went through `once`. `until`, for aggregated rows: SQL for the time after
+        which a row no longer changes, such as the end of its window. `backfill=False` excludes the table."""
         if isinstance(key, str):
-            raise refusal(f"{name}: key is a list of columns, such as [{key!r}]")
+            raise refusal(f"{name}: key must be a list of columns, such as [{key!r}]")
         if until and not key:
             raise refusal(f"{name}: until = {until!r} needs key = [...], the columns by which its rows are grouped")
         return self._declare(name, reads, ToTable(name), options, (tuple(key), until, backfill))
 
     def topic(self, name: str, topic: str = "", *, reads: str = RECORDS, **options: str) -> Callable[[Frames], Frames]:
-        """Rows with a column `value` (and key, headers, …) into a topic, named after the pipeline unless it is told."""
+        """Write rows with a column `value` (and key, headers, …) to a topic; by default it is named after the
+        pipeline."""
         return self._declare(name, reads, ToTopic(topic or f"{self.project.name}.{name}"), options)
 
     def dead_letters(self, *, reads: str) -> Callable[[Frames], Frames]:
-        """Records with a column `reason`: those for which it is not null go to the topic of dead letters, as they came."""
+        """Write records whose column `reason` is not null to the dead-letter topic, unchanged."""
 
         def formed(make: Frames) -> Frames:
             def letters(rows: DataFrame) -> DataFrame:
@@ -115,8 +118,8 @@ class Declared:
         return formed
 
     def once(self, rows: DataFrame, *by: str, within: str = "1 hour", time: str = "") -> DataFrame:
-        """Of rows that are equal in these columns, one. A stream remembers them for `within`, by its own clock, so that a late
-        row is still a row; or by a column `time`, whose watermark then also tells late rows, which are left out."""
+        """Keep one of the rows that are equal in these columns. A stream remembers them for `within`, by processing
+        time, so that late rows are kept; or by a column `time`, whose watermark then also drops late rows."""
         if self.is_batch:
             self._told_apart = by
             return rows.dropDuplicates(list(by))
@@ -139,8 +142,8 @@ class Declared:
             if name in self.flows or name == RECORDS:
                 raise refusal(f"{name!r} is declared twice")
             if reads != RECORDS and (reads not in self.flows or self.flows[reads].writes is not None):
-                views = [RECORDS, *[each.name for each in self.flows.values() if each.writes is None]]
-                raise refusal(f"{name} reads {reads!r}, which is no view above it; there are {', '.join(views)}")
+                views = [RECORDS, *[flow.name for flow in self.flows.values() if flow.writes is None]]
+                raise refusal(f"{name} reads {reads!r}, which is not a view above it; the views are {', '.join(views)}")
             self.flows[name] = Flow(name, reads, make, writes, options or {}, *known_by)
             self._tell(self, self.flows[name])
             return make
@@ -148,12 +151,13 @@ class Declared:
         return declare
 
     def rows(self, name: str, read: DataFrame) -> DataFrame:
-        """What a flow makes of records, stream or batch, by way of the views it reads; with its expectations."""
-        expected = tuple(each for each in self.project.pipeline.expectations if each.stage == name)
+        """Return a flow's rows of these records, stream or batch, through the views that it reads; with its
+        expectations."""
+        expected = tuple(expectation for expectation in self.project.pipeline.expectations if expectation.stage == name)
         return watched(self._made(name, read), expected)
 
     def known_rows(self, name: str, read: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-        """What a flow makes of a batch, and the columns that the last `once` on the way has told its rows apart by, if any."""
+        """Return a flow's rows of a batch, and the columns of the last `once` before it, if any."""
         assert self.is_batch
         self._told_apart = ()
         return self.rows(name, read), self._told_apart
@@ -165,49 +169,51 @@ class Declared:
 
     def source_options(self, flow: str) -> dict[str, str]:
         source = self.project.source
-        found = {
+        options = {
             "servers": source.servers,
             "subscribe": ",".join(source.topics),
             "includeHeaders": "true",
             "groupId": f"{source.group or self.project.name}.{flow}",
         }
         if source.max_records_per_batch:
-            found["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
-        return found | self.generation.starts.get(RECORDS, {"startingOffsets": source.starting})
+            options["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
+        return options | self.generation.starts.get(RECORDS, {"startingOffsets": source.starting})
 
 
 _opened: ContextVar[Declared | None] = ContextVar("declared", default=None)
 
 
 def layers() -> Declared:
-    """Of the pipeline.toml in whose folder the definitions are loaded."""
-    found = _opened.get()
-    if found is None:  # loaded by `spark-pipelines`, which goes into the folder
+    """Return the declarations of the pipeline.toml in whose folder the definitions are loaded."""
+    declared = _opened.get()
+    if declared is None:  # loaded by `spark-pipelines`, which changes into the folder
         project = open_project(Path.cwd())
-        found = Declared(project, Ledger(project.storage).generation(), register, is_batch=False)
-    return found
+        declared = Declared(project, Ledger(project.storage).generation(), register, is_batch=False)
+    return declared
 
 
 @contextmanager
-def declaring(found: Declared) -> Iterator[Declared]:
-    """What files declare while they are loaded."""
-    token = _opened.set(found)
+def declaring(declared: Declared) -> Iterator[Declared]:
+    """Collect the declarations of files while they are loaded."""
+    token = _opened.set(declared)
     try:
-        yield found
+        yield declared
     finally:
         _opened.reset(token)
-    names = [flow.name for flow in found.flows.values() if flow.writes is not None]
-    if unknown := [each for each in found.project.pipeline.expectations if each.stage not in names]:
+    names = [flow.name for flow in declared.flows.values() if flow.writes is not None]
+    if unknown := [
+        expectation for expectation in declared.project.pipeline.expectations if expectation.stage not in names
+    ]:
         raise refusal(
-            f"[[expectations]] {unknown[0].name}: there is no flow {unknown[0].stage!r}; there are {', '.join(names)}"
+            f"[[expectations]] {unknown[0].name}: unknown flow {unknown[0].stage!r}; the flows are {', '.join(names)}"
         )
-    made = [flow.name for flow in found.flows.values() if isinstance(flow.writes, ToTable)]
-    if others := [name for name in found.project.pipeline.tables.partition_by if name not in made]:
-        raise refusal(f"[tables.partition_by] {others[0]}: there is no such table; there are {', '.join(made)}")
+    made = [flow.name for flow in declared.flows.values() if isinstance(flow.writes, ToTable)]
+    if others := [name for name in declared.project.pipeline.tables.partition_by if name not in made]:
+        raise refusal(f"[tables.partition_by] {others[0]}: unknown table; the tables are {', '.join(made)}")
 
 
 def register(declared: Declared, flow: Flow) -> None:
-    """Tell Spark's own pipelines of a flow: a sink, and what is appended to it."""
+    """Register a flow with Spark's pipelines: a sink, and an append flow."""
     from pyspark import pipelines as dp  # noqa: PLC0415 - Spark Connect, an extra
 
     spark = SparkSession.active()

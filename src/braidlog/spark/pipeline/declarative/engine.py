@@ -1,8 +1,8 @@
-"""Spark's own pipelines as the engine: a graph out of definition files, and updates of it, one after another.
+"""Runs Spark's own pipelines: builds a graph from definition files, and runs updates of it, one after another.
 
-Knows: Spark Connect, which they need, and the events of an update. Refuses to know: what a flow computes or writes.
-Invariants: an update reads what is there when its flows begin, and ends; one that is stopped or dies leaves checkpoints from
-which the next goes on; a flow that fails is tried again by Spark, then stops the update.
+Does not handle: what a flow computes or writes. An update reads the records that exist when its flows begin, and
+ends. After a stop or a crash the next update resumes from the checkpoints. Spark retries a failed flow, then stops
+the update.
 """
 
 import os
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 SPEC: Final = "spark-pipeline.yml"
 REMOTE: Final = "sc://"
 DEFAULTS: Final = {
-    # Spark gives the Python process of each source ten seconds to come up: a busy machine needs more than three attempts.
+    # Spark gives the Python process of each source ten seconds to start: a busy machine needs more than three
+    # attempts.
     "spark.sql.pipelines.maxFlowRetryAttempts": "10",
     "spark.sql.pipelines.execution.maxConcurrentFlows": "4",
 }
@@ -60,7 +61,7 @@ _MISSING: Final = "Spark Declarative Pipelines need Spark Connect: pip install '
 
 @contextmanager
 def connected(master: str, session: Callable[..., SparkSession]) -> Iterator[SparkSession]:
-    """A session of Spark Connect: of the server that `sc://host` names, or of one within this process, for it alone."""
+    """Provide a Spark Connect session: of the server in `sc://host`, or of a private server inside this process."""
     try:
         from pyspark.sql.connect.session import SparkSession as Remote  # noqa: PLC0415 - an extra
     except (ImportError, PySparkException) as error:
@@ -68,21 +69,21 @@ def connected(master: str, session: Callable[..., SparkSession]) -> Iterator[Spa
     own: SparkSession | None = None
     url = master
     if not master.startswith(REMOTE):
-        # Whoever connects can run anything: not without a word that Java has from this process alone.
+        # Any client that connects can run code: require a token that only this process and its Java process know.
         os.environ.setdefault(_TOKEN, secrets.token_hex(16))
         own = session(**_SERVER)
         service: Any = getattr(own._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")  # noqa: SLF001
-        # The one name for which Spark's client sends a token without TLS.
+        # The only host name for which Spark's client sends a token without TLS.
         url = f"{REMOTE}localhost:{getattr(service, 'MODULE$').localPort()}"
     before = os.environ.get(_MODE)
     os.environ[_MODE] = "1"
     try:
-        found = Remote.builder.remote(url).getOrCreate()
+        remote = Remote.builder.remote(url).getOrCreate()
         try:
-            yield cast("SparkSession", found)
+            yield cast("SparkSession", remote)
         finally:
             with suppress(PySparkException):
-                found.stop()
+                remote.stop()
     finally:
         if before is None:
             del os.environ[_MODE]
@@ -97,7 +98,7 @@ def _spec(project: Project) -> "PipelineSpec":
         raise ImportError(_MISSING) from error
     path = project.folder / SPEC
     if not path.is_file():
-        raise refusal(f"{path} is not there; `braid pipeline init --template sdp` writes one")
+        raise refusal(f"{path} does not exist; `braid pipeline init --template sdp` creates it")
     try:
         return load_pipeline_spec(path)
     except PySparkException as error:
@@ -105,13 +106,13 @@ def _spec(project: Project) -> "PipelineSpec":
 
 
 def definitions(project: Project) -> list[Path]:
-    """The Python files that the spec names, in one order everywhere."""
-    found = {path for each in _spec(project).libraries for path in project.folder.glob(each.include)}
-    return sorted(path for path in found if path.suffix == ".py")
+    """Return the Python files that the spec names, in a fixed order."""
+    paths = {path for library in _spec(project).libraries for path in project.folder.glob(library.include)}
+    return sorted(path for path in paths if path.suffix == ".py")
 
 
 def declare(spark: SparkSession, project: Project, generation: Generation) -> tuple[str, list[Flow]]:
-    """Make Spark's graph of the definition files: its name, and what flows in it."""
+    """Register the definition files as a Spark graph; return its id and its flows."""
     from pyspark.pipelines.cli import register_definitions  # noqa: PLC0415 - an extra
     from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
         SparkConnectGraphElementRegistry,
@@ -124,7 +125,7 @@ def declare(spark: SparkSession, project: Project, generation: Generation) -> tu
         registry = SparkConnectGraphElementRegistry(spark, graph)
         with (
             declaring(Declared(project, generation, register, is_batch=False)) as found,
-            redirect_stdout(sys.stderr),  # Spark tells which files it loads; a command's output is its own
+            redirect_stdout(sys.stderr),  # Spark prints which files it loads; stdout is for the command's output
         ):
             register_definitions(project.folder / SPEC, registry, spec, spark, graph)
     except PySparkException as error:
@@ -133,7 +134,7 @@ def declare(spark: SparkSession, project: Project, generation: Generation) -> tu
 
 
 def for_batches(spark: SparkSession, project: Project, generation: Generation) -> Declared:
-    """The functions of the definition files, for batches; Spark's own pipelines are not told."""
+    """Load the functions of the definition files for batches, without registering them with Spark's pipelines."""
     with declaring(Declared(project, generation, lambda *_: None, is_batch=True)) as found:
         for path in definitions(project):
             spec = util.spec_from_file_location(path.stem, path)
@@ -146,17 +147,17 @@ def for_batches(spark: SparkSession, project: Project, generation: Generation) -
 
 
 def _drop(spark: SparkSession, graph: str) -> None:
-    """Have the server forget a graph: there is a new one for each update, and Spark keeps them as long as a session."""
+    """Drop a graph on the server: each update creates one, and Spark keeps graphs as long as the session."""
     import pyspark.sql.connect.proto as pb2  # noqa: PLC0415 - an extra
 
     command = pb2.Command()
     command.pipeline_command.drop_dataflow_graph.dataflow_graph_id = graph
-    with suppress(PySparkException):  # the session is gone, and its graphs with it
+    with suppress(PySparkException):  # the session has ended, and its graphs with it
         cast("Any", spark).client.execute_command(command)
 
 
 class Engine:
-    """Updates of one project in one session."""
+    """Runs updates of one project in one session."""
 
     def __init__(
         self, spark: SparkSession, project: Project, generation: Generation, reporter: Reporter | None = None
@@ -167,13 +168,13 @@ class Engine:
         self._reporter = reporter
 
     def dry_run(self) -> list[Flow]:
-        """Let Spark check the graph: that all names and types fit. Nothing is read or written."""
+        """Let Spark validate the graph's names and types, without reading or writing."""
         graph, flows = declare(self._spark, self._project, self._generation)
         self._attend(graph, StopRequest(), dry=True)
         return flows
 
     def once(self, stop: StopRequest) -> None:
-        """Everything that is there now."""
+        """Process all existing records, then return."""
         graph, flows = declare(self._spark, self._project, self._generation)
         ensure_topics(self._project, [flow.writes.topic for flow in flows if isinstance(flow.writes, ToTopic)])
         self._attend(graph, stop)
@@ -181,7 +182,7 @@ class Engine:
             self._reporter.wait_for_ends(sum(flow.writes is not None for flow in flows), END_SECONDS_MAX)
 
     def forever(self, stop: StopRequest) -> None:
-        """Until told to stop: Spark's updates end, and the next begins `trigger` later."""
+        """Run until stopped: each update ends, and the next begins `trigger` later."""
         while True:
             self.once(stop)
             if stop.wait(seconds_of(self._project.pipeline.run.trigger)):
@@ -192,7 +193,7 @@ class Engine:
         update.start()
         while update.is_alive():
             if stop.wait(WAIT_SECONDS):
-                # Nobody waits for the update: its session ends with the command, and its flows with that.
+                # The update is abandoned: its session ends with the command, and its flows with the session.
                 raise Stopped
         _drop(self._spark, graph)
         if update.error is not None:
@@ -201,7 +202,7 @@ class Engine:
 
 
 class _Update(threading.Thread):
-    """Hears an update's events until it has ended; a signal is heard meanwhile by the thread that waits."""
+    """Consumes an update's events until it has ended, while the main thread waits and handles signals."""
 
     def __init__(self, spark: SparkSession, graph: str, storage: str, *, dry: bool) -> None:
         super().__init__(name="pipeline update", daemon=True)
@@ -226,7 +227,7 @@ class _Update(threading.Thread):
                 storage=self._storage,
             ):
                 event = result.get("pipeline_event_result")
-                if event is not None and (found := _FAILED.search(event.event.message)):
-                    self.failed = found["flow"]
-        except Exception as error:  # noqa: BLE001 - raised by the thread that waits, whatever it is
+                if event is not None and (failed := _FAILED.search(event.event.message)):
+                    self.failed = failed["flow"]
+        except Exception as error:  # noqa: BLE001 - raised again by the waiting thread
             self.error = error

@@ -1,9 +1,8 @@
-"""Expectations: checks on every row that a stage writes, and how many rows broke them.
+"""Expectations: checks on every row that a stage writes, with counts of violations.
 
-Knows: SQL conditions over a frame, and Spark's observed metrics, which carry the counts of each micro-batch into its progress.
-Refuses to know: where counts are kept.
-Invariants: a check that is not true (false or null) is broken; every row is counted before any is dropped; `fail` stops the
-stage before its micro-batch is committed.
+Spark's observed metrics carry the counts of each micro-batch. Does not handle: storing counts. A check that is false
+or null is a violation. Every row is counted before any is dropped. `fail` stops the stage before its micro-batch is
+committed.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,14 +19,14 @@ _METRICS: Final = "expectations"
 
 
 def watched(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
-    """The frame with its rows counted, without those to be dropped, failing at those that must not be."""
-    wanted = list(expectations)
-    if not wanted:
+    """Return the frame with counted rows; violating rows are dropped, or fail the query, as declared."""
+    checked = list(expectations)
+    if not checked:
         return frame
-    checks = {each.name: _check(frame, each) for each in wanted}
+    checks = {each.name: _check(frame, each) for each in checked}
     broken = [f.count_if(~check).alias(f"violations_{name}") for name, check in checks.items()]
     frame = frame.observe(_METRICS, f.count(f.lit(1)).alias(ROWS), *broken)
-    for each in wanted:
+    for each in checked:
         match each.on_violation:
             case "drop":
                 frame = frame.where(checks[each.name])
@@ -45,7 +44,7 @@ def _check(frame: DataFrame, each: Expectation) -> Column:
     except AnalysisException as error:
         said = str(error).strip().partition("\n")[0]
         raise refusal(
-            f"[[expectations]] {each.name}: {each.check!r} cannot be asked of {each.stage}: {said}"
+            f"[[expectations]] {each.name}: {each.check!r} cannot be evaluated on {each.stage}: {said}"
         ) from error
     return condition
 
@@ -57,7 +56,7 @@ def _or_fail(check: Column, each: Expectation) -> Column:
 
 
 def counts(observed: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
-    """Rows and violations by name, from a progress's `observedMetrics` as JSON."""
+    """Return row count and violations by name, from a progress's `observedMetrics` as JSON."""
     metrics = observed.get(_METRICS) or {}
     violations = {
         name.removeprefix("violations_"): int(count or 0)

@@ -1,8 +1,9 @@
-"""Versions that an aggregate left out, or that came again, in topics where each event of an aggregate counts up by one.
+"""Finds gaps and repetitions in the versions of aggregates, in topics where each event of an aggregate increases its
+version by one.
 
-Knows: one number per aggregate. Refuses to know: what the events are.
-Invariants: every version between the first and the last that were seen was seen, or is in a gap that was told, or was told as
-late; an aggregate that is silent for `forget_after` is forgotten, which bounds the memory.
+Does not handle: event contents. Every version between the first and the last seen version was seen, or is in a
+reported gap, or was reported as late. An aggregate without events for `forget_after` is forgotten, which bounds the
+memory.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +24,8 @@ SCHEMA: Final = (
 
 
 class Finding(NamedTuple):
-    """`gap`: the versions [from, to) were left out before the event at this place. `again`: the version was seen before, or it
-    fills a gap that was told."""
+    """`gap`: the versions [from, to) are missing before the event at this position. `again`: the version was seen
+    before, or fills a reported gap."""
 
     kind: str
     from_version: int
@@ -33,20 +34,20 @@ class Finding(NamedTuple):
 
 
 def follow(expected: int | None, versions: Iterable[int]) -> tuple[int | None, list[Finding]]:
-    """Versions of one aggregate in rising order; the next one expected, and what was found."""
-    found = []
+    """Check ascending versions of one aggregate; return the next expected version, and the findings."""
+    findings = []
     for index, version in enumerate(versions):
         if expected is not None and version > expected:
-            found.append(Finding("gap", expected, version, index))
+            findings.append(Finding("gap", expected, version, index))
         elif expected is not None and version < expected:
-            found.append(Finding("again", version, version + 1, index))
+            findings.append(Finding("again", version, version + 1, index))
             continue
         expected = version + 1
-    return expected, found
+    return expected, findings
 
 
 def gaps(silver: DataFrame, settings: Versions) -> DataFrame:
-    """Of a stream of silver rows."""
+    """Return the findings of a stream of silver rows."""
     events = silver.select(
         f.expr(settings.aggregate).cast("string").alias("aggregate"),
         f.expr(settings.version).cast("long").alias("version"),
@@ -55,8 +56,8 @@ def gaps(silver: DataFrame, settings: Versions) -> DataFrame:
         f.col("_time").alias("time"),
         f.current_timestamp().alias("seen"),
     ).where("aggregate IS NOT NULL AND version IS NOT NULL")
-    # Silence is measured by the stream's clock, told to Spark as if it were the events': a timeout by processing time would have
-    # Spark run empty batches without end.
+    # Inactivity is measured by processing time, passed to Spark as if it were event time: with a processing-time
+    # timeout Spark would run empty batches without end.
     events = events.withColumn("seen_ms", f.unix_millis("seen")).withWatermark("seen", settings.forget_after)
     return events.groupBy("aggregate").applyInPandasWithState(
         _judge(settings), SCHEMA, "expected long", "append", "EventTimeTimeout"
@@ -73,19 +74,19 @@ def _judge(settings: Versions) -> "Callable[[tuple[str], Iterator[pd.DataFrame],
             state.remove()
             return
         events = pd.concat(list(frames)).sort_values(["version", "offset"], ignore_index=True)
-        expected, found = follow(state.get[0] if state.exists else first, events["version"].tolist())
+        expected, findings = follow(state.get[0] if state.exists else first, events["version"].tolist())
         state.update((expected,))
         state.setTimeoutTimestamp(int(events["seen_ms"].max()))
-        if found:
+        if findings:
             rows = [
                 (
                     key[0],
-                    each.kind,
-                    each.from_version,
-                    each.to_version,
-                    *events.loc[each.row, ["partition", "offset", "time"]],
+                    finding.kind,
+                    finding.from_version,
+                    finding.to_version,
+                    *events.loc[finding.row, ["partition", "offset", "time"]],
                 )
-                for each in found
+                for finding in findings
             ]
             yield pd.DataFrame(
                 rows, columns=["aggregate", "kind", "from_version", "to_version", "partition", "offset", "time"]

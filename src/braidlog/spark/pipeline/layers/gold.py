@@ -1,8 +1,7 @@
-"""Gold: clean events become counts and latencies per window, and the last event of each key.
+"""Gold: aggregates clean events to counts and latencies per window, and the last event of each key.
 
-Knows: windows of event time, percentiles, which of two events is the later. Refuses to know: streams, sinks, servers.
-Invariants: a window is written once, when no event can come for it any more (`late` after its end); a key's last event is decided
-within a batch by its order, and between batches by the log's.
+Does not handle: streams, sinks, servers. A window is written once, when no more events are accepted for it (`late`
+after its end). The last event of a key is chosen by `order` within a batch, and by the log's order between batches.
 """
 
 from typing import Final
@@ -15,11 +14,11 @@ from braidlog.spark.pipeline.layers import records
 
 PERCENTILES: Final = {"latency_p50": 0.5, "latency_p99": 0.99}
 ACCURACY: Final = 10_000
-"""Of percentile_approx: the error in rank is at most one part in so many."""
+"""Accuracy of percentile_approx: the rank error is at most 1 / this."""
 
 
 def windows(silver: DataFrame, settings: Windows) -> DataFrame:
-    """A row per window and group: how many, and how long if there is a latency."""
+    """Return a row per window and group: the count, and latencies if the settings name a latency."""
     events = silver.withWatermark("_time", settings.late) if silver.isStreaming else silver
     grouped = events.groupBy(f.window("_time", settings.size), *settings.by)
     measures = [f.count(f.lit(1)).alias("events")]
@@ -36,7 +35,7 @@ def windows(silver: DataFrame, settings: Windows) -> DataFrame:
 
 
 def windows_to_topic(summed: DataFrame, settings: Windows) -> DataFrame:
-    """Under one key for one window and group: a reader that keeps the last of each key has the table."""
+    """Use one record key per window and group: a reader that keeps the last record of each key gets the table."""
     key = [f.date_format("window_start", "yyyy-MM-dd'T'HH:mm:ss.SSSX"), *[_text(f.col(name)) for name in settings.by]]
     row = f.struct(*[f.col(name) for name in summed.columns])
     return summed.select(f.concat_ws("/", *key).cast("binary").alias("key"), records.as_json(row).alias("value"))
@@ -47,7 +46,7 @@ def _text(column: Column) -> Column:
 
 
 def last_of_each(silver: DataFrame, settings: State, name: str) -> DataFrame:
-    """A row per key, in the form of the key-value sink; the row as JSON. Of a batch: it is not for streams."""
+    """Return a row per key, as JSON, for the key-value sink. For batches, not for streams."""
     prefix = settings.prefix or f"{name}:"
     row = f.struct(*[f.col(column) for column in silver.columns])
     keyed = silver.select(

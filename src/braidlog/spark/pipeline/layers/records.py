@@ -1,6 +1,6 @@
-"""Records as a source gives them, and as the sink takes them: the columns all layers begin and end with.
+"""Records as a source returns them, and as the sink accepts them: the columns of all layers' topics.
 
-Knows: the columns of Spark's Kafka connector. Refuses to know: what is in a value.
+The columns are those of Spark's Kafka connector. Does not handle: values.
 """
 
 from typing import Final
@@ -15,18 +15,18 @@ PLACE: Final = ("topic", "partition", "offset")
 
 
 def as_it_came(records: DataFrame) -> DataFrame:
-    """Bronze: every record, nothing left out and nothing made of it."""
+    """Return every record unchanged, for bronze."""
     return records.select("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 
 
 def header(name: str) -> Column:
-    """The last header of a name, as text; null if there is none."""
+    """Return the last header with this name, as text; null if there is none."""
     of_name = f.filter(f.col("headers"), lambda each: each["key"] == f.lit(name))
     return f.try_element_at(of_name, f.lit(-1))["value"].cast("string")
 
 
 def text(value: Column) -> Column:
-    """A header's value."""
+    """Return a header's value as text."""
     return value.cast("string").cast("binary")
 
 
@@ -35,7 +35,7 @@ def made_header(name: str, value: Column) -> Column:
 
 
 def as_json(row: Column) -> Column:
-    """A row as a value: times to the microsecond, nulls written, so that reading it back gives the same row."""
+    """Encode a row as a value: times in microseconds, explicit nulls, so that decoding it returns the same row."""
     options = {"timestampFormat": TIME_FORMAT, "ignoreNullFields": "false"}
     return f.to_json(row, options).cast("binary")
 

@@ -1,11 +1,11 @@
-"""Tests of a pipeline on rows: what its layers make of records that are written in files.
+"""Row tests of a pipeline: compares what its layers make of records in files with expected rows.
 
-    tests/late-order/records.jsonl     records, as `braid consume --json` prints them; a value may be JSON itself
-    tests/late-order/silver.jsonl      the rows that the stage silver must make of them, a JSON object each
+        tests/late-order/records.jsonl     records, as `braid consume --json` prints them; a value may be plain JSON
+        tests/late-order/silver.jsonl      the rows expected from the stage silver, a JSON object each
 
-Knows: fixtures, and layers as functions of batches. Refuses to know: servers, streams, checkpoints: none is needed or touched.
-Invariants: rows are compared as the stage's own types, without order, in the columns that a file names and in all if it names
-none; a name that is no stage or no column is refused, so that no test passes by saying nothing.
+Tests need no server, stream or checkpoint. Rows are compared as the stage's own types, in any order, in the columns
+that a file names, or in all columns if it names none. Unknown stages and columns are refused, so that no test passes
+without comparing anything.
 """
 
 from collections import Counter
@@ -35,15 +35,15 @@ from braidlog.spark.pipeline.status import DEAD_LETTERS
 RECORDS: Final = "records.jsonl"
 SUFFIX: Final = ".jsonl"
 TIME: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""Of records that do not say one."""
+"""The topic of records that do not name one."""
 LINES_MAX: Final = 40
 
 Rows = Callable[[str], DataFrame]
-"""What a stage makes of the records at hand."""
+"""Returns a stage's rows of the test's records."""
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """A file of expected rows; `missing` and `unexpected` are JSON, as often as they are too few or too many."""
+    """The result for a file of expected rows; `missing` and `unexpected` are JSON lines, with repetitions."""
 
     test: str
     stage: str
@@ -56,11 +56,11 @@ class Compared(msgspec.Struct, frozen=True):
         return not self.missing and not self.unexpected
 
     def sentences(self) -> list[str]:
-        """`late-order: silver: 2 rows, as expected`, or what differs, one line under the other."""
+        """Return `late-order: silver: 2 rows, as expected`, or the differences, one per line."""
         title = f"{self.test}: {self.stage}: {self.count} {'row' if self.count == 1 else 'rows'}"
         if self.is_right:
             return [f"{title}, as expected"]
-        # By text: a row that is a little other than it should be stands next to what it should be.
+        # Sorted by text: a slightly wrong row is next to the expected one.
         lines = sorted([(row, "-") for row in self.missing] + [(row, "+") for row in self.unexpected])
         shown = [f"  {sign} {row}" for row, sign in lines[:LINES_MAX]]
         left = [f"  … and {len(lines) - LINES_MAX} more"] if len(lines) > LINES_MAX else []
@@ -68,32 +68,34 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 def folders(project: Project, only: frozenset[str]) -> list[Path]:
-    """The folders of tests, or a refusal that says how one begins."""
+    """Return the folders of tests; the refusal for none says how to add one."""
     home = project.folder / TESTS
-    found = sorted(path.parent for path in home.glob(f"*/{RECORDS}"))
-    if not found:
-        raise refusal(f"there is no test: write records into {home}/NAME/{RECORDS} and the rows of silver beside them")
-    if unknown := sorted(only - {path.name for path in found}):
-        raise refusal(f"there is no test {unknown[0]!r}; there are {', '.join(path.name for path in found)}")
-    return [path for path in found if not only or path.name in only]
+    folders_with_tests = sorted(path.parent for path in home.glob(f"*/{RECORDS}"))
+    if not folders_with_tests:
+        raise refusal(f"there are no tests: write records to {home}/NAME/{RECORDS} and the rows of silver beside them")
+    if unknown := sorted(only - {path.name for path in folders_with_tests}):
+        raise refusal(
+            f"unknown test {unknown[0]!r}; the tests are {', '.join(path.name for path in folders_with_tests)}"
+        )
+    return [path for path in folders_with_tests if not only or path.name in only]
 
 
 def run(spark: SparkSession, project: Project, test: Path, *, update: bool = False) -> list[Compared]:
-    """Compare all rows that a test names; with `update`, write what came in the place of what was expected."""
+    """Compare all rows that a test names; with `update`, replace the expected rows with the actual ones."""
     stages, rows = _stages(spark, project, _records(spark, project, test / RECORDS))
     files = sorted(path for path in test.glob(f"*{SUFFIX}") if path.name != RECORDS)
     if unknown := [path for path in files if path.stem not in stages]:
-        raise refusal(f"{unknown[0]}: there is no stage {unknown[0].stem!r}; there are {', '.join(stages)}")
+        raise refusal(f"{unknown[0]}: unknown stage {unknown[0].stem!r}; the stages are {', '.join(stages)}")
     if not files:
-        raise refusal(f"{test} says of no stage what it makes: write silver{SUFFIX}; empty, `--update` fills it")
+        raise refusal(f"{test} has no expected rows: create an empty silver{SUFFIX}, and fill it with `--update`")
     return [_compare(test.name, path, _plain(path.stem, rows(path.stem)), update=update) for path in files]
 
 
-# -- what is there -------------------------------------------------------------------------------------------------
+# -- actual rows ---------------------------------------------------------------------------------------------------
 
 
 def _records(spark: SparkSession, project: Project, path: Path) -> DataFrame:
-    found: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for number, line in _lines(path):
         given = _object(path, number, line)
         try:
@@ -101,13 +103,13 @@ def _records(spark: SparkSession, project: Project, path: Path) -> DataFrame:
         except ValueError as error:
             raise refusal(f"{path}:{number}: {error}") from None
         when = TIME if record.timestamp_ms is None else datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
-        place = given.get("topic", project.source.topics[0]), partition or 0, given.get("offset", len(found))
-        found.append((*place, when, record.key, record.value, list(record.headers) or None))
-    return spark.createDataFrame(found, records.SCHEMA)
+        place = given.get("topic", project.source.topics[0]), partition or 0, given.get("offset", len(rows))
+        rows.append((*place, when, record.key, record.value, list(record.headers) or None))
+    return spark.createDataFrame(rows, records.SCHEMA)
 
 
 def _text(value: object) -> object:
-    """A value is text or `{"base64": …}`; any other JSON is meant as it is written."""
+    """Parse a value: text, `{"base64": …}`, or any other JSON as written."""
     if value is None or isinstance(value, str) or (isinstance(value, dict) and set(value) == {"base64"}):
         return value
     return msgspec.json.encode(value).decode()
@@ -118,10 +120,8 @@ def _stages(spark: SparkSession, project: Project, raw: DataFrame) -> tuple[list
         declared = engine.for_batches(spark, project, Generation())
         return list(declared.flows), lambda name: declared.rows(name, raw)
     if project.pipeline.kind != "events":
-        raise refusal(
-            f'a pipeline of kind = "{project.pipeline.kind}" reads no records: there is nothing to test it with'
-        )
-    # What remembers versions from batch to batch is no function of a batch.
+        raise refusal(f'a pipeline of kind = "{project.pipeline.kind}" reads no records: it cannot be tested with rows')
+    # `gaps` keeps versions across batches: it is not a function of a batch.
     stages = {each.name: each for each in stages_of(Layers(spark, project), 1) if each.name != "gaps"}
 
     def read(stage: Stage) -> DataFrame:
@@ -132,19 +132,19 @@ def _stages(spark: SparkSession, project: Project, raw: DataFrame) -> tuple[list
         match stages[name].writes:
             case ToKeys(_, last):
                 return last(made)
-            case ToTable(table) if wanted := project.pipeline.tables.upsert.get(table):
-                return upsert.last_rows(made, wanted.key, wanted.order)
+            case ToTable(table) if merge := project.pipeline.tables.upsert.get(table):
+                return upsert.last_rows(made, merge.key, merge.order)
             case _:
                 return made
 
     return list(stages), cache(rows)
 
 
-# -- what differs --------------------------------------------------------------------------------------------------
+# -- comparing -----------------------------------------------------------------------------------------------------
 
 
 def _plain(stage: str, rows: DataFrame) -> DataFrame:
-    """Rows as a person writes them: bytes as text, a dead letter with its reason."""
+    """Convert rows to a readable form: bytes as text, a dead letter with its reason."""
     if stage in DEAD_LETTERS:
         rows = rows.withColumn("reason", records.header("braid.reason"))
     return rows.select(*[f.col(field.name).cast(_of_text(field.dataType)) for field in rows.schema.fields])
@@ -159,7 +159,7 @@ def _of_text(kind: DataType) -> DataType:
         case MapType():
             return MapType(_of_text(kind.keyType), _of_text(kind.valueType))
         case StructType():
-            return StructType([StructField(each.name, _of_text(each.dataType)) for each in kind.fields])
+            return StructType([StructField(field.name, _of_text(field.dataType)) for field in kind.fields])
         case _:
             return kind
 
@@ -191,7 +191,7 @@ def _as_json(rows: DataFrame) -> "Counter[str]":
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """The lines that say something, numbered as a person does."""
+    """Return the non-empty lines, numbered from 1."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -203,4 +203,4 @@ def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise refusal(f"{path}:{number}: no JSON object: {error}") from None
+        raise refusal(f"{path}:{number}: not a JSON object: {error}") from None

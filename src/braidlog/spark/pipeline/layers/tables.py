@@ -1,7 +1,7 @@
-"""The pipeline's lake tables: how they are written, read again without a jar, put aside and made small in number of files.
+"""The pipeline's lake tables: writing, reading without a jar, replacing, compacting.
 
-Knows: what the sink `braidlog-lake` takes and leaves behind. Refuses to know: rows.
-Invariant: what is read is what was committed: the files that the table's own log names, not those that lie in its folder.
+Readers see committed data only: the files that the table's log names, not all files in its folder. Does not handle:
+rows.
 """
 
 import shutil
@@ -23,7 +23,7 @@ FORMAT: Final = "braidlog-lake"
 
 
 class Place(NamedTuple):
-    """A folder or a URI, or a name in a catalog; and the store's properties."""
+    """The location of a table: a folder or a URI, or a name in a catalog; and the store's properties."""
 
     path: str | None
     name: str | None = None
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 
 def place(project: Project, table: str) -> Place:
-    """How a table is found."""
+    """Return the location of a table."""
     settings = project.pipeline.tables
     if not project.is_in_store:
         return Place(str(project.table(table)))
@@ -44,7 +44,7 @@ def place(project: Project, table: str) -> Place:
 
 
 def opened(project: Project, table: str) -> Table:
-    """The table, of the edition that it is to have."""
+    """Open the table, with its required edition."""
     at, edition = place(project, table), _edition(project, table)
     return open_table(
         project.pipeline.tables.format, at.path, name=at.name, catalog=at.catalog, store=at.store, edition=edition
@@ -52,12 +52,13 @@ def opened(project: Project, table: str) -> Table:
 
 
 def _edition(project: Project, table: str) -> str | None:
-    """In a store nothing is renamed: a table that is made anew is told from the one before by its edition."""
+    """Return the edition of a table in an object store, which distinguishes a rebuilt table: nothing is renamed
+    there."""
     return Ledger(project.storage).generation().edition(table) if project.is_in_store else None
 
 
 def found_by(project: Project, table: str) -> dict[str, str]:
-    """The options of the format `braidlog-lake` by which a table is read."""
+    """Return the options of the format `braidlog-lake` for reading a table."""
     at = place(project, table)
     named = {"path": at.path, "name": at.name, "table": project.pipeline.tables.format}
     more = {f"catalog.{name}": value for name, value in at.catalog.items()}
@@ -67,42 +68,40 @@ def found_by(project: Project, table: str) -> dict[str, str]:
 
 def options(project: Project, table: str) -> dict[str, str]:
     settings = project.pipeline.tables
-    found = found_by(project, table) | {
+    table_options = found_by(project, table) | {
         "targetFileBytes": str(settings.target_file_bytes),
         "mergeSchema": "true" if settings.evolution == "add" else "false",
     }
     if columns := settings.partition_by.get(table):
-        found["partitionBy"] = ",".join(columns)
+        table_options["partitionBy"] = ",".join(columns)
     if edition := _edition(project, table):
-        found["edition"] = edition
-    return found
+        table_options["edition"] = edition
+    return table_options
 
 
 def upserting(project: Project, table: str) -> upsert.Write:
-    """What `foreachBatch` calls for a table with one row for each key: MERGE in one commit, each batch of a query once."""
+    """Return the `foreachBatch` function of a table with one row per key: MERGE in one commit, each batch once."""
     settings = project.pipeline.tables
-    wanted = settings.upsert[table]
-    return upsert.into(
-        partial(opened, project, table), wanted.key, wanted.order, add_columns=settings.evolution == "add"
-    )
+    merge = settings.upsert[table]
+    return upsert.into(partial(opened, project, table), merge.key, merge.order, add_columns=settings.evolution == "add")
 
 
 def append(rows: DataFrame, project: Project, table: str, own: dict[str, str] | None = None) -> None:
-    """A batch, all of it or nothing. `own`: options over those that the pipeline's file tells."""
+    """Append a batch atomically. `own`: options that override those of the pipeline's file."""
     rows.write.format(FORMAT).options(**options(project, table) | (own or {})).mode("append").save()
 
 
 def read(spark: SparkSession, project: Project, table: str, schema: StructType) -> DataFrame:
-    """What was committed; nothing, in its form, before the first commit."""
-    if project.is_in_store:  # Spark itself would need a jar for each store
+    """Return the committed rows; an empty frame with this schema before the first commit."""
+    if project.is_in_store:  # Spark's own reader would need a jar for each store
         if not paths(project, table):
             return spark.createDataFrame([], schema)
         return spark.read.format(FORMAT).schema(schema).options(**found_by(project, table)).load()
     path = str(project.table(table))
-    found = paths(project, table) if project.table(table).is_dir() else []
-    if not found:
+    files = paths(project, table) if project.table(table).is_dir() else []
+    if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).option("basePath", path).parquet(*found)
+    return spark.read.schema(schema).option("basePath", path).parquet(*files)
 
 
 def paths(project: Project, table: str) -> list[str]:
@@ -111,7 +110,7 @@ def paths(project: Project, table: str) -> list[str]:
 
 
 def put_aside(project: Project, table: str, generation: int) -> bool:
-    """Make room for a table that is made anew; whether there was one."""
+    """Move a table aside that is to be rebuilt; return whether it existed."""
     return move_aside(project.table(table), project.replaced(table, generation))
 
 
@@ -124,7 +123,7 @@ def move_aside(old: Path, place: Path) -> bool:
 
 
 def remove_aside(project: Project) -> None:
-    """What was put aside is not needed any more."""
+    """Remove the tables that were moved aside."""
     if project.is_in_store:
         for table in Ledger(project.storage).generation().tables:
             opened(project, table).forget_earlier()
@@ -132,7 +131,7 @@ def remove_aside(project: Project) -> None:
 
 
 def replace(rows: DataFrame, project: Project, table: str) -> None:
-    """A table that is made anew by every run."""
+    """Replace a table that every run rebuilds."""
     put_aside(project, table, 0)
     append(rows, project, table)
     remove_aside(project)

@@ -1,8 +1,7 @@
-"""Transforms of one's own: a file of SQL over the view `input`, or of Python with `transform(frame)`.
+"""Custom transforms: a file of SQL over the view `input`, or of Python with `transform(frame)`.
 
-Knows: how a file becomes a function of frames. Refuses to know: what it computes.
-Invariant: a Python file is run once per command and never put among the modules, so that what it defines travels to executors by
-value.
+A Python file runs once per command and is not added to `sys.modules`, so that its definitions are sent to executors
+by value. Does not handle: what a transform computes.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ VIEW = "input"
 
 
 class Transform:
-    """One file."""
+    """One transform file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -32,9 +31,9 @@ def load(folder: Path, name: str) -> Transform:
     if not path.is_relative_to(folder.resolve()):
         raise refusal(f"{name} is not in the project's folder")
     if path.suffix not in _LOADERS:
-        raise refusal(f"{name}: a transform is a .sql or a .py file")
+        raise refusal(f"{name}: a transform must be a .sql or a .py file")
     if not path.is_file():
-        raise refusal(f"{name} is not there")
+        raise refusal(f"{name} does not exist")
     return Transform(path)
 
 
@@ -42,7 +41,7 @@ def _sql(path: Path) -> Callable[[DataFrame], DataFrame]:
     statement = path.read_text(encoding="utf-8").strip().rstrip(";")
 
     def apply(frame: DataFrame) -> DataFrame:
-        # A plan is resolved when it is made: the next transform may have the name again.
+        # A plan is resolved when it is created: the next transform may reuse the view's name.
         frame.createOrReplaceTempView(VIEW)
         return frame.sparkSession.sql(statement)
 
@@ -55,14 +54,14 @@ def _python(path: Path) -> Callable[[DataFrame], DataFrame]:
     assert spec.loader is not None
     module = util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = getattr(module, "transform", None)
-    if not callable(found):
+    function = getattr(module, "transform", None)
+    if not callable(function):
         raise refusal(f"{path.name} has no function `transform(frame)`")
 
     def apply(frame: DataFrame) -> DataFrame:
-        made = found(frame)
+        made = function(frame)
         if not isinstance(made, DataFrame):
-            raise refusal(f"{path.name}: transform(frame) gave {type(made).__name__}, not a DataFrame")
+            raise refusal(f"{path.name}: transform(frame) returned {type(made).__name__}, not a DataFrame")
         return made
 
     return apply

@@ -1,7 +1,6 @@
-"""Upkeep of a pipeline's tables: small files become large ones, files that belong to no table any more are removed.
+"""Upkeep of a pipeline's tables: merges small files, removes unused files.
 
-Knows: which tables a project has. Refuses to know: how a table is rewritten.
-Invariant: rows stay as they are, and a stream may go on writing meanwhile.
+Rows do not change, and a stream may write during it. Does not handle: rewriting a table.
 """
 
 from braidlog.spark.lake import Report, compact
@@ -11,15 +10,15 @@ from braidlog.spark.pipeline.project import Project
 
 
 def compact_tables(project: Project, only: frozenset[str], vacuum_seconds: float) -> dict[str, Report]:
-    """All tables of a project, or some; what was done to each."""
+    """Compact all tables of a project, or some; return a report per table."""
     there = _tables(project)
     if unknown := sorted(only - set(there)):
-        raise refusal(f"there is no table {unknown[0]!r}; there are {', '.join(there) or 'none yet'}")
+        raise refusal(f"unknown table {unknown[0]!r}; the tables are {', '.join(there) or 'none yet'}")
     return {name: _compact(project, name, vacuum_seconds) for name in there if not only or name in only}
 
 
 def _tables(project: Project) -> list[str]:
-    """Those that are there."""
+    """Return the tables that exist."""
     if project.is_in_store:
         return sorted(name for name in project.table_names() if tables.paths(project, name))
     home = project.table("")

@@ -1,8 +1,8 @@
-"""Backfill: a range of the log that the tables lack is put into them, beside the stream and without touching its checkpoints.
+"""Backfill: adds a range of the log to the tables, beside the stream and without changing its checkpoints.
 
-Knows: what a range is, and what tables hold already. Refuses to know: topics and keys: a stream's readers are not told old news.
-Invariants: a row that a table has is not added again, so that a backfill can be repeated; what the stream has not read yet is
-left to it; windows are added only if the stream has closed them, and those that are there stay as they are.
+Does not handle: topics and keys: readers of a stream do not get old records. Existing rows are not added again, so
+that a backfill can be repeated. Records that the stream has not read are left to it. Windows are added only if the
+stream has closed them; existing windows do not change.
 """
 
 from typing import Final
@@ -21,11 +21,12 @@ from braidlog.spark.pipeline.replay.replay import position_options
 from braidlog.spark.pipeline.stage_runner import Runner
 from braidlog.spark.pipeline.status import status
 
-NOT_RUN: Final = "the pipeline has not run yet: `braid pipeline run --once` reads all there is"
+NOT_RUN: Final = "the pipeline has not run yet: run `braid pipeline run --once` to read all records"
 
 
 class Filled(msgspec.Struct, frozen=True):
-    """How many rows each table got; and, of sums such as windows, how many of the range were there already."""
+    """The number of rows added to each table; and, of aggregates such as windows, the number of existing rows of the
+    range."""
 
     records: int
     added: dict[str, int]
@@ -35,7 +36,7 @@ class Filled(msgspec.Struct, frozen=True):
         listed = ", ".join(f"{count} to {name}" for name, count in self.added.items())
         said = [f"{self.records} records in the range", f"{would}added: {listed}"]
         said += [
-            f"{count} rows of {name} are there already and stay as they are; `braid pipeline replay` sums them up anew"
+            f"{count} rows of {name} exist and do not change; `braid pipeline replay` recomputes them"
             for name, count in self.kept.items()
             if count
         ]
@@ -43,24 +44,24 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def check(project: Project, ends: Offsets) -> None:
-    """Rows on their way between layers would come twice: refused until they have arrived."""
+    """Refuse while rows are in transit between layers: they would be added twice."""
     for table in ("silver", "windows"):
         if table in project.pipeline.tables.upsert:
             raise refusal(
-                f"table {table} has one row for each key ([tables.upsert]), and older ones are not put under newer ones; "
-                "`braid pipeline replay --from TIME` makes it anew from there on"
+                f"table {table} has one row per key ([tables.upsert]), and a backfill cannot add older rows below newer ones; "
+                "`braid pipeline replay --from TIME` rebuilds it from there"
             )
     for stage in status(project, ends).stages:
         if stage.stage == "bronze" and stage.batch < 0:
             raise refusal(NOT_RUN)
         if stage.stage == "silver-table" and stage.lag:
-            raise refusal(f"{stage.lag} rows are on their way to table silver: `braid pipeline run --once` first")
+            raise refusal(f"{stage.lag} rows are in transit to table silver: run `braid pipeline run --once` first")
 
 
 def backfill(
     runner: Runner, project: Project, generation: Generation, start: str, end: str, ends: Offsets, *, dry_run: bool
 ) -> Filled:
-    """Put the records of [start, end) into bronze, silver and windows, as far as they are not there."""
+    """Add the records of [start, end) to bronze, silver and windows, unless they exist there."""
     raw = read_range(runner.spark, project, start, end, ends).cache()
     try:
         bronze = _missing(
@@ -88,27 +89,27 @@ def backfill(
 
 
 def read_range(spark: SparkSession, project: Project, start: str, end: str, ends: Offsets) -> DataFrame:
-    """The records of the source topics in [start, end)."""
-    found = {topic: ends[topic] for topic in project.source.topics}
+    """Return the records of the source topics in [start, end)."""
+    topic_ends = {topic: ends[topic] for topic in project.source.topics}
     options = {
         "servers": project.source.servers,
         "subscribe": ",".join(project.source.topics),
         "includeHeaders": "true",
-        **position_options(found, start, "starting"),
-        **position_options(found, end, "ending"),
+        **position_options(topic_ends, start, "starting"),
+        **position_options(topic_ends, end, "ending"),
     }
     return spark.read.format("braidlog").options(**options).load()
 
 
 def was_read(project: Project, stage: str, generation: Generation) -> Column:
-    """What a stage's stream has behind it; the rest is its own to write."""
+    """Return whether a stage's stream has read the record; unread records are the stream's to write."""
     read = position(project.checkpoint(stage, generation.of(stage))).offsets
-    found = f.lit(False)  # noqa: FBT003 - a literal
+    condition = f.lit(False)  # noqa: FBT003 - a literal
     for topic, partitions in read.items():
         for number, offset in partitions.items():
             here = (f.col("topic") == topic) & (f.col("partition") == number) & (f.col("offset") < offset)
-            found = found | here
-    return found
+            condition = condition | here
+    return condition
 
 
 def _missing(rows: DataFrame, table: DataFrame, by: tuple[str, ...]) -> DataFrame:
@@ -118,9 +119,9 @@ def _missing(rows: DataFrame, table: DataFrame, by: tuple[str, ...]) -> DataFram
 def _windows(
     runner: Runner, project: Project, generation: Generation, ranged: DataFrame, planned: DataFrame | None
 ) -> tuple[int, int]:
-    """Windows that the rows of the range belong to, out of all rows of silver; how many were added and how many were there. Not
-    those of the rows that were added: whoever was killed after that adds none when it is repeated. `planned`: rows that are not
-    added, but would be."""
+    """Add the windows of the range's rows, computed from all rows of silver; return how many were added and how many
+    existed. Rows that exist are included: after a crash a repeated backfill adds no rows, but must still add the
+    windows. `planned`: rows that a dry run would add."""
     settings = project.pipeline.gold.windows
     if settings is None:
         return 0, 0
@@ -132,7 +133,7 @@ def _windows(
     summed = gold.windows(rows, settings).join(touched, "window_start", "left_semi")
     closed = summed.where(f.unix_millis("window_end") <= closed_ms)
     there = tables.read(runner.spark, project, "windows", runner.layers.windows_schema())
-    # Groups may be null, and null is equal to nothing.
+    # Groups may be null, and null never equals null.
     same = [there[f"{name}"].eqNullSafe(closed[name]) for name in by]
     new = closed.join(there, same, "left_anti").cache()
     count, all_closed = new.count(), closed.count()

@@ -1,15 +1,15 @@
-"""Replay: make layers and tables anew from the log, or from bronze; the log itself is only added to.
+"""Replay: rebuilds layers and tables from the log, or from bronze; the log itself is only appended to.
 
-Knows: which stages follow from which, and what a new generation of them begins with. Refuses to know: how stages run.
-Invariants: nothing is removed before what takes its place is written; a replay that is interrupted goes on with the next run;
-records of an earlier generation stay in the layers' topics, and the new generation's readers begin behind them.
+Does not handle: running stages. Nothing is removed before its replacement is written. The next run resumes an
+interrupted replay. Records of an earlier generation stay in the layers' topics, and readers of the new generation
+start behind them.
 
-| --from                            | made anew                            | out of                                |
+| --from                            | rebuilt                             | from                                  |
 |-----------------------------------|--------------------------------------|---------------------------------------|
-| earliest, an offset, a timestamp  | all but bronze                       | the source topics, from there on      |
+| earliest, an offset, a timestamp  | all but bronze                       | the source topics, from that position |
 | bronze                            | all but bronze                       | the table bronze, then the log        |
-| silver                            | what reads silver, and what follows  | the topic of silver                   |
-| windows                           | what reads windows                   | the topic of windows                  |
+| silver                            | readers of silver, and their readers | the topic of silver                   |
+| windows                           | readers of windows                  | the topic of windows                  |
 """
 
 import secrets
@@ -29,7 +29,7 @@ from braidlog.spark.pipeline.status import DEAD_LETTERS, layers_read
 
 BRONZE: Final = "bronze"
 DECLARED_SOURCE: Final = "records"
-"""What all flows of a declarative pipeline read: it begins at one place for all that have no checkpoint."""
+"""The source of all flows of a declarative pipeline: flows without a checkpoint all begin at one position."""
 _WRITES_LAYER: Final = {"silver": "silver", "windows": "windows"}
 _WRITES_TABLE: Final = {"silver-table": "silver", "gaps": "gaps", "windows-table": "windows"}
 
@@ -45,9 +45,9 @@ class Plan(msgspec.Struct, frozen=True):
     from_bronze: bool = False
 
     def sentences(self, project: Project) -> list[str]:
-        """What will be rewritten, in words."""
+        """Describe what will be rewritten."""
         said = [f"generation {self.generation} of {', '.join(self.stages)}, from {self.origin}"]
-        said += [f"table {name} is made anew ({project.place(name)})" for name in self.tables]
+        said += [f"table {name} is rebuilt ({project.place(name)})" for name in self.tables]
         topics = {"dead-letters": project.dead_letter_topic, "windows": project.windows_topic}
         if not project.is_declarative:
             topics["silver"] = project.silver_topic
@@ -59,19 +59,19 @@ class Plan(msgspec.Struct, frozen=True):
             said.append("keys of the key-value store are set again; none is removed")
         if self.from_bronze:
             said.append(
-                "then the stream goes on where bronze ends; a repetition of a record before that is not recognised"
+                "then the stream continues after bronze's last record; duplicates of earlier records are not recognized"
             )
         return said
 
 
 def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
-    """What `--from` means. `ends` are those of all topics, now."""
+    """Plan a replay for `--from`. `ends` are the current ends of all topics."""
     if project.is_declarative:
         return _declarative_plan(project, origin, ends)
     reads = layers_read(project)
     layer = origin if origin in ("silver", "windows") else SOURCE
     if layer == "windows" and "windows-table" not in reads:
-        raise refusal("there is no [gold.windows]")
+        raise refusal("the pipeline has no [gold.windows]")
     chosen = [name for name in _following(reads, layer) if name != BRONZE]
     generation = Ledger(project.storage).generation()
     starts: dict[str, dict[str, str]] = {}
@@ -79,15 +79,16 @@ def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
         if reads[name] == layer:
             starts[name] = _origin_options(project, generation, origin, name, ends)
         else:
-            # Its layer is written anew: it begins behind what earlier generations have left there.
+            # Its layer is rewritten: it begins after the records of earlier generations.
             starts[name] = {"startingOffsets": _json(_of(project.layer_topics(reads[name]), ends))}
-    own = {each.name: each.table for each in project.pipeline.stages if each.table}
+    own = {stage.name: stage.table for stage in project.pipeline.stages if stage.table}
     made = tuple({**_WRITES_TABLE, **own}[name] for name in chosen if name in {**_WRITES_TABLE, **own})
     return Plan(origin, generation.latest + 1, tuple(chosen), made, starts, origin == BRONZE)
 
 
 def _declarative_plan(project: Project, origin: str, ends: Offsets) -> Plan:
-    """Every flow but bronze, whose rows the log may have forgotten. Spark's own refresh would add to a sink what is there."""
+    """Replay every flow but bronze, whose rows the log may have deleted. Spark's own refresh would append to existing
+    sink data."""
     if origin in (BRONZE, "silver", "windows"):
         raise refusal(f"--from {origin}: a pipeline of kind sdp is replayed from earliest, an offset or a time")
     chosen = [name for name in project.flows() if name != BRONZE]
@@ -99,12 +100,12 @@ def _declarative_plan(project: Project, origin: str, ends: Offsets) -> Plan:
 
 
 def _following(reads: dict[str, str], layer: str) -> list[str]:
-    """The stages that read a layer, and those that read what these write."""
-    found = [name for name, read in reads.items() if read == layer]
-    for name in list(found):
+    """Return the stages that read a layer, and the stages that read their output."""
+    stages = [name for name, read in reads.items() if read == layer]
+    for name in list(stages):
         if name in _WRITES_LAYER:
-            found += _following(reads, _WRITES_LAYER[name])
-    return list(dict.fromkeys(found))
+            stages += _following(reads, _WRITES_LAYER[name])
+    return list(dict.fromkeys(stages))
 
 
 def _of(topics: tuple[str, ...], ends: Offsets) -> Offsets:
@@ -119,21 +120,22 @@ def _origin_options(project: Project, generation: Generation, origin: str, stage
     if origin == BRONZE:
         return {"startingOffsets": _json(bronze_end(project))}
     if origin in ("silver", "windows"):
-        # Where this generation of the layer began.
+        # The start of this generation of the layer.
         return generation.starts.get(stage, {"startingOffsets": "earliest"})
     return position_options(_of(project.source.topics, ends), origin)
 
 
 def bronze_end(project: Project) -> Offsets:
-    """How far bronze has read."""
+    """Return the offsets up to which bronze has read."""
     where = position(project.checkpoint(BRONZE, 1))
     if where.batch < 0:
-        raise refusal("there is no bronze yet: run the pipeline first")
+        raise refusal("bronze does not exist yet: run the pipeline first")
     return where.offsets
 
 
 def position_options(ends: Offsets, text: str, prefix: str = "starting") -> dict[str, str]:
-    """An offset, a timestamp or a word, as options of the source. An offset is meant for every partition that has got so far."""
+    """Return source options for an offset, a timestamp or a word. An offset applies to every partition that has
+    reached it."""
     if text in ("earliest", "latest"):
         return {f"{prefix}Offsets": text}
     if text.isdigit():
@@ -149,16 +151,14 @@ def parse_time_ms(text: str) -> int:
     try:
         return parse_time(text, SystemClock().now_ms())
     except ValueError:
-        raise refusal(
-            f"{text!r} is neither an offset, nor a time such as 2026-11-15T08:00:00Z, nor the name of a layer"
-        ) from None
+        raise refusal(f"{text!r} is neither an offset, nor a time such as 2026-11-15T08:00:00Z, nor a layer") from None
 
 
-# -- doing it ------------------------------------------------------------------------------------------------------
+# -- executing a plan ----------------------------------------------------------------------------------------------
 
 
 def begin(project: Project, plan: Plan) -> Generation:
-    """From here on the next run is of the new generation."""
+    """Begin the new generation: the next run uses it."""
     ledger = Ledger(project.storage)
     old = ledger.generation()
     new = Generation(
@@ -176,7 +176,7 @@ def begin(project: Project, plan: Plan) -> Generation:
 
 
 def settle(project: Project) -> Generation:
-    """Put aside the tables that a new generation makes anew, unless that is done; called before anything runs."""
+    """Move the tables aside that a new generation rebuilds, unless that is done; called before any operation."""
     ledger = Ledger(project.storage)
     generation = ledger.generation()
     if project.is_in_store and not generation.owner:
@@ -186,8 +186,8 @@ def settle(project: Project) -> Generation:
         if project.is_in_store:
             tables.opened(project, table).renew()
             continue
-        tables.put_aside(project, table, generation.latest)  # one that is aside already is not in its place any more
-        if project.is_declarative:  # its checkpoint too: without it, a flow begins anew, as a sink of a new name
+        tables.put_aside(project, table, generation.latest)  # does nothing if the table was moved aside before
+        if project.is_declarative:  # its checkpoint too: without it, a flow starts over, as a sink with a new name
             tables.move_aside(project.flow(table), project.replaced(f"{table}.flow", generation.latest))
     if generation.replacing:
         generation = msgspec.structs.replace(generation, replacing=())
@@ -196,7 +196,7 @@ def settle(project: Project) -> Generation:
 
 
 def rebuild_from_bronze(runner: Runner, project: Project) -> Generation:
-    """Silver and the dead letters of all that bronze holds, in one batch each."""
+    """Rebuild silver and the dead letters from all of bronze, in one batch each."""
     bronze = tables.read(runner.spark, project, BRONZE, runner.spark.createDataFrame([], records.SCHEMA).schema)
     for stage in runner.stages:
         if stage.reads == SOURCE and stage.name != BRONZE:

@@ -1,7 +1,6 @@
-"""Projects to begin with, as `braid pipeline init` writes them.
+"""Project templates for `braid pipeline init`.
 
-Knows: which files each has. Refuses to know: what is done with a project.
-Invariant: nothing that is there is overwritten.
+Existing files are never overwritten.
 """
 
 from importlib.resources import files
@@ -26,15 +25,15 @@ _DEFAULTS: Final = {"@KAFKA@": Source(()).servers, "@KEYS@": State("").servers, 
 
 
 def write(template: str, folder: Path, name: str) -> list[Path]:
-    """A new project; its files."""
+    """Create a project; return its files."""
     home = files(__name__) / template
     made = {
         folder / each: _filled(home.joinpath(each).read_text(encoding="utf-8"), folder, name)
         for each in TEMPLATES[template]
     }
-    config.parse(made[folder / FILE_NAME])  # refuses a name that cannot be one
+    config.parse(made[folder / FILE_NAME])  # refuses an invalid name
     if taken := [str(path) for path in made if path.exists()]:
-        raise refusal(f"{taken[0]} is there already; nothing is written")
+        raise refusal(f"{taken[0]} exists already; nothing was written")
     for path, text in made.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The log of a node's wires, as tables: each request with its answer, and what that comes to per protocol and command.
+"""A node's wire log as tables: each request with its answer, and statistics per protocol and command.
 
-Knows: the log's JSON (docs/schemas/wire-log.json) and which answer belongs to which request. Refuses to know: bytes, pages.
-Invariants: every request of the log is one row, answered or not; an answer belongs to one request at most.
+Reads the log's JSON (docs/schemas/wire-log.json). Does not handle: decoding bytes, pages.
+Every request of the log is one row, answered or not; an answer belongs to at most one request.
 """
 
 from datetime import datetime
@@ -19,16 +19,16 @@ SCHEMA: Final = """time timestamp, dialect string, connection string, peer strin
 
 
 def read(spark: SparkSession, path: str) -> DataFrame:
-    """The messages of a log, or of several: a connection's number means something only within its own file."""
+    """Read the messages of one or several logs: a connection number is unique only within its file."""
     try:
         lines = spark.read.schema(SCHEMA).option("mode", "DROPMALFORMED").json(path)
     except AnalysisException as error:
-        raise refusal(f"{path}: there is no such log") from error
+        raise refusal(f"{path}: no such log") from error
     return lines.withColumn("file", f.col("_metadata.file_path")).where("event = 'message'")
 
 
 def exchanges(messages: DataFrame) -> DataFrame:
-    """A row per request."""
+    """Return a row per request."""
     key = f.coalesce(_by_dialect({name: each.request_id for name, each in dialects().items()}), f.lit(""))
     place = ["dialect", "file", "connection"]
     turn = Window.partitionBy(*place, "side", "pair").orderBy("position")
@@ -54,18 +54,18 @@ def exchanges(messages: DataFrame) -> DataFrame:
 
 
 def _by_dialect(names: dict[str, str | None]) -> Column:
-    found = f.lit(None).cast("string")
+    column = f.lit(None).cast("string")
     for dialect, name in names.items():
         if name is not None:
-            found = f.when(f.col("dialect") == dialect, f.get_json_object("head", f"$.{name}")).otherwise(found)
-    return found
+            column = f.when(f.col("dialect") == dialect, f.get_json_object("head", f"$.{name}")).otherwise(column)
+    return column
 
 
 def _error() -> Column:
-    found = f.lit(None).cast("string")
+    column = f.lit(None).cast("string")
     for name, dialect in dialects().items():
-        found = f.when(f.col("dialect") == name, f.expr(dialect.error_sql)).otherwise(found)
-    return found
+        column = f.when(f.col("dialect") == name, f.expr(dialect.error_sql)).otherwise(column)
+    return column
 
 
 _MEASURES: Final = (
@@ -81,7 +81,7 @@ _MEASURES: Final = (
 
 
 def commands(rows: DataFrame, seconds: float) -> DataFrame:
-    """What each command of each protocol comes to, over the time of the whole log."""
+    """Return statistics per protocol and command, over the time of the whole log."""
     summed = rows.groupBy("dialect", "command").agg(*[f.expr(each) for each in _MEASURES])
     return summed.withColumn("per_second", f.col("requests") / f.lit(seconds)).orderBy("dialect", f.desc("requests"))
 
@@ -98,15 +98,15 @@ class Span(NamedTuple):
 
 
 def span(rows: DataFrame) -> Span | None:
-    """None: there was no request."""
-    found = rows.agg(
+    """Return the log's time span; None if there was no request."""
+    bounds = rows.agg(
         f.min("time"), f.max(f.expr("time + make_dt_interval(0, 0, 0, coalesce(latency_ms, 0) / 1000)"))
     ).first()
-    return None if found is None or found[0] is None else Span(found[0], found[1])
+    return None if bounds is None or bounds[0] is None else Span(bounds[0], bounds[1])
 
 
 def bins(rows: DataFrame, covered: Span, count: int) -> DataFrame:
-    """What each protocol did in each of `count` equal parts of the time."""
+    """Return statistics per protocol for each of `count` equal parts of the time."""
     width = covered.seconds * 1e6 / count
     start = f.unix_micros(f.lit(covered.first))
     number = f.least(f.floor((f.unix_micros("time") - start) / f.lit(width)), f.lit(count - 1)).cast("int")

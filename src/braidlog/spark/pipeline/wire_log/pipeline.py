@@ -1,7 +1,7 @@
-"""The pipeline of kind `wire-log`: a log becomes three tables and a page.
+"""The pipeline of kind `wire-log`: turns a wire log into three tables and a page.
 
-Knows: what is written where. Refuses to know: how the log is taken apart, how the page looks.
-Invariant: a run replaces what the last one wrote: the same log gives the same tables and the same page.
+A run replaces the previous results: the same log gives the same tables and page. Does not handle: parsing the log,
+page layout.
 """
 
 from datetime import UTC
@@ -30,7 +30,7 @@ def analyse(spark: SparkSession, project: Project) -> Analysed:
     try:
         covered = exchange_tables.span(rows)
         if covered is None:
-            raise refusal(f"{settings.log} has no message: is it a wire log in the format json?")
+            raise refusal(f"{settings.log} has no messages: is it a wire log in JSON format?")
         made = {
             "exchanges": rows,
             "commands": exchange_tables.commands(rows, covered.seconds),
@@ -43,7 +43,7 @@ def analyse(spark: SparkSession, project: Project) -> Analysed:
     finally:
         rows.unpersist()
     path = project.folder / settings.page
-    first, last = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for moment in covered)  # Spark gives local time
+    first, last = (f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for moment in covered)  # Spark returns local time
     path.write_text(page(settings.title, first, last, dialects, settings.bins), encoding="utf-8")
     return Analysed(path, requests, dialects)
 

@@ -1,4 +1,4 @@
-"""A step in Python: `transform` gets a DataFrame and gives one. It is called for streams and for batches alike."""
+"""A transform in Python: `transform` takes a DataFrame and returns one. It is called for streams and for batches."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f

@@ -1,7 +1,7 @@
-"""Bronze, silver and gold. A function gets rows and gives rows; where they go, its decorator says.
+"""Bronze, silver and gold. Each function takes rows and returns rows; its decorator says where they go.
 
-Each table and topic is written by a stream of its own with a checkpoint, every micro-batch once. Views are not kept: they are
-computed for each flow that reads them.
+Each table and topic is written by its own stream with a checkpoint, every micro-batch once. Views are not stored:
+they are computed for each flow that reads them.
 """
 
 from pyspark.sql import DataFrame
@@ -17,36 +17,36 @@ REQUIRED = ("id", "type")
 
 @layer.table("bronze")
 def bronze(records: DataFrame) -> DataFrame:
-    """Every record as it came."""
+    """Every record, unchanged."""
     return records
 
 
 @layer.view("parsed")
 def parsed(records: DataFrame) -> DataFrame:
-    """Each record with its fields in `row` and, if it cannot be used, the `reason`."""
+    """Each record with its fields in `row` and, if it is unusable, the `reason`."""
     fields, value = f"{SCHEMA}, _corrupt string", f.col("value").cast("string")
     row = f.from_json(value, fields, {"columnNameOfCorruptRecord": "_corrupt"})
     missing = f.concat_ws(", ", *[f.when(f.col(f"row.{name}").isNull(), f.lit(name)) for name in REQUIRED])
     reason = (
-        f.when(f.col("value").isNull(), f.lit("there is no value"))
-        # Where it meets what is not Unicode, `from_json` reads another character: two values would become the same.
+        f.when(f.col("value").isNull(), f.lit("the value is null"))
+        # `from_json` replaces invalid bytes with another character: two different values would become equal.
         .when(~f.is_valid_utf8(value), f.lit("the value is not UTF-8"))
         .when(f.col("row._corrupt").isNotNull(), f.lit("the value does not fit the schema"))
-        .when(f.try_parse_json(value).isNull(), f.lit("the value is no JSON"))
-        .when(missing != "", f.concat(f.lit("required and not there: "), missing))
+        .when(f.try_parse_json(value).isNull(), f.lit("the value is not JSON"))
+        .when(missing != "", f.concat(f.lit("required and missing: "), missing))
     )
     return records.withColumn("row", row).withColumn("reason", reason)
 
 
 @layer.dead_letters(reads="parsed")
 def dead_letters(parsed: DataFrame) -> DataFrame:
-    """What has a reason goes to a topic, as it came, with headers that say why and where it is."""
+    """Records with a reason go to a topic unchanged, with headers for the reason and the position."""
     return parsed
 
 
 @layer.view("events", reads="parsed")
 def events(parsed: DataFrame) -> DataFrame:
-    """Typed rows that know where they came from."""
+    """Typed rows with their position."""
     typed = parsed.where(f.col("reason").isNull()).select(
         "row.*",
         f.coalesce("row.at", "timestamp").alias("_time"),
@@ -59,14 +59,14 @@ def events(parsed: DataFrame) -> DataFrame:
 
 @layer.table("silver", reads="events")
 def silver(events: DataFrame) -> DataFrame:
-    """Each event once, however often a producer sent it within an hour."""
+    """Each event once, even if a producer sent it several times within an hour."""
     return layer.once(events, "id", "version", within="1 hour")
 
 
-# For `braid pipeline backfill`: which columns tell a count from others, and from when on it does not change any more.
+# For `braid pipeline backfill`: the columns that identify a count, and the time after which it no longer changes.
 @layer.table("windows", reads="events", key=["window_start", "type"], until="window_start + INTERVAL 1 MINUTE")
 def windows(events: DataFrame) -> DataFrame:
-    """Counts per minute of event time, written when no event can come any more: ten minutes after its end."""
+    """Counts per minute of event time, written when no more events are accepted: ten minutes after its end."""
     unique = layer.once(events, "id", "version", within="10 minutes", time="_time")
     summed = unique.groupBy(f.window("_time", "1 minute"), "type").agg(
         f.count(f.lit(1)).alias("events"), f.sum("amount").alias("amount")
