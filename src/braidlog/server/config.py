@@ -198,7 +198,7 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
     decompressed_bytes_max: int = DecompressionLimits().decompressed_bytes_max
     """Maximum decompressed size of one request."""
     decompressed_ratio_max: int = DecompressionLimits().decompressed_ratio_max
-    """Maximum ratio of decompressed to compressed size of one batch; up to 4 MiB decompressed it does not apply."""
+    """Maximum ratio of decompressed to compressed size of one batch; it does not apply up to 4 MiB."""
 
     def decompression(self) -> DecompressionLimits:
         return DecompressionLimits(self.decompressed_bytes_max, self.decompressed_ratio_max)

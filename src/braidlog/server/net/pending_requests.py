@@ -17,7 +17,7 @@ PENDING: Final = object()
 WAITING_BYTES = 5632
 """Memory of a waiting request, measured with long polls."""
 FEW_WAITING = SMALL_BYTES // WAITING_BYTES
-"""Waiting requests that are not counted in the budget; a connection may have no more while memory is short."""
+"""Waiting requests that are not counted in the budget; while memory is short, they are a connection's maximum."""
 
 
 class Turn:
