@@ -1,7 +1,7 @@
 """The server's side of one connection: reads requests, serves them, sends their answers.
 
-Its parts (`pending_requests.py`, `send_queue.py`, `client_quota.py`, `connection_activity.py`, `admission.py`) hold no
-reference back to it: a reference cycle would keep a closed session until garbage collection.
+Its parts (`pending_requests.py`, `send_queue.py`, `client_quota.py`, `connection_activity.py`) hold no reference back
+to it, `admission.py` only while connected: a cycle would keep a closed session until garbage collection.
 Invariants: at most `in_flight_max` requests are in progress; at the limit nothing is read. Ordered dialects answer in
 request order. Small answers of one read leave in one write. Unsent bytes are bounded: a client that does not read is
 closed. An error here ends this connection only. Does not handle: dialects, services.
