@@ -1,1 +1,1 @@
-"""A partition as this node hosts it: append, fetch, read, trim. In the server this folder alone touches a `PartitionLog`."""
+"""Host partitions on this node: append, fetch, read, trim. In the server only this folder uses `PartitionLog`."""

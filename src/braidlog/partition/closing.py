@@ -1,7 +1,7 @@
-"""Close partitions beside the loop: those that nobody uses, and all of them when a node stops.
+"""Close partitions on threads: idle ones, and all of them when a node stops.
 
-Knows: which partitions nobody uses. Refuses to know: how often it is looked, and how many threads there are.
-Invariant: the loop's thread closes none of them; one that somebody asks for meanwhile stays open, or is opened again.
+Invariant: the event loop's thread closes none of them. A partition that is requested during its close stays open, or
+is opened again.
 """
 
 import logging
@@ -18,13 +18,13 @@ from braidlog.partition.partition_registry import PartitionRegistry
 log = logging.getLogger("braidlog.partition")
 
 CLOSE_MAX: Final = 100
-"""Idle partitions that are closed in one go: whoever wants one of them waits until it is closed and opened again."""
+"""Idle partitions closed together: a request for one of them waits until it is closed and opened again."""
 TOLD_AT_ONCE: Final = 2000
-"""Partitions between two lines about how far a stop has come."""
+"""Partitions between two log lines about the progress of a shutdown."""
 
 
 async def close_idle(hosting: PartitionRegistry, runtime: Runtime) -> int:
-    """Close what nobody has used since the last call; returns how many. The node's own topics stay open."""
+    """Close the partitions without use since the last call; return how many. Internal topics stay open."""
     idle = [each for each in hosting.opened() if not each.is_used and _may_close(each)]
     for hosted in hosting.opened():
         hosted.is_used = False
@@ -49,12 +49,12 @@ def _finish_close(partitions: Sequence[Partition]) -> int:
         try:
             closed += hosted.finish_close()
         except StorageFault as fault:
-            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
+            log.error("%s cannot be closed: %s", hosted, fault)  # noqa: TRY400 - the fault names the file
     return closed
 
 
 async def close_partitions(hosting: PartitionRegistry, runtime: Runtime) -> list[StorageFault]:
-    """Close every partition that is open, for good; returns why some could not be closed cleanly."""
+    """Close every open partition for good; return the faults of those that did not close cleanly."""
     faults: list[StorageFault] = []
     opened = [hosted for hosted in hosting.opened() if hosted.open_log is not None]
     for first in range(0, len(opened), TOLD_AT_ONCE):

@@ -1,4 +1,4 @@
-"""Writes to a partition that is handed over: they wait until another node leads it."""
+"""Hold writes to a partition during a leadership transfer, until another node leads it."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ HELD_SECONDS_MAX: Final = 60.0
 
 
 class HeldWrites:
-    """`hold`, then `release` when somebody else leads, or nobody does: who waits goes on in the order in which it came."""
+    """Call `hold`, then `release` once the transfer succeeded or failed: waiting writes continue in order."""
 
     __slots__ = ("_waiting", "is_holding")
 

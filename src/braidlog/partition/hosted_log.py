@@ -1,9 +1,7 @@
-"""What a node tells of a partition that it hosts: of its log, which may be closed for a while, and of its replica.
+"""Describe a partition on this node: its log, which may be closed while idle, and its replica.
 
-Knows: what can be told of a closed log, whom to wake when it moves, what is committed, whom this node serves. Does not know:
-when a log is closed, who wrote, and what is asked of the replica.
-Invariants: a log is open at most once, and a caller that asks for it gets an open one; a consumer reads below the high watermark
-only, and of a follower only what its leader has told it to be committed.
+Invariants: a log is open at most once, and a caller that requests it gets an open one. A consumer reads below the
+high watermark only; on a follower, below the watermark that its leader has reported.
 """
 
 import threading
@@ -38,7 +36,10 @@ class Role(StrEnum):
 
 
 class ActiveProducer(NamedTuple):
-    """A producer that the partition remembers. `open_since` is the offset where its open transaction began, if it has one."""
+    """A producer that the partition remembers.
+
+    `open_since`: the first offset of its open transaction, if it has one.
+    """
 
     producer_id: int
     epoch: int
@@ -78,9 +79,9 @@ class HostedLog:
         self.topic = topic
         self.number = number
         self._held = log
-        """The log, or what is left of it while it is closed: always one of them, exchanged in one step, for all that look."""
+        """The open log, or the summary of the closed one: replaced in one step, so every thread sees one of them."""
         self._is_leaving = False
-        """The log is about to be closed; who asks for it meanwhile gets it back."""
+        """The log is about to be closed; a request for it during this keeps it open."""
         self._open = opener
         self._lock = threading.Lock()
         """Held by the thread that opens or closes the log."""
@@ -89,21 +90,26 @@ class HostedLog:
         self.node = node
         self._assigned: Assigned | None = None
         self._inbox: list[Message] | None = None
-        """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
+        """Messages that arrive while a thread begins an epoch or truncates the log: nothing may be written during
+        this.
+        """
         self._refusal: Reason | None = Reason.NOT_LEADER
         """Why consumers are not served here."""
         self._replicated: ReplicaRunner | None = None
-        """None while the log is closed: the only replica leads then."""
+        """None while the log is closed: this node then leads with the only replica."""
         self._waiting: set[Wakeup] = set()
         self._derived: list[Callable[[int], None]] = []
         self.is_gone = False
         self.is_moved = False
-        """It is gone from here, and other nodes hold it."""
+        """The replica was moved to other nodes."""
         self.is_used = isinstance(log, PartitionLog)
-        """Whether somebody asked for the log since this was last set to False."""
+        """Whether the log was requested since this was last set to False."""
         self.record_bytes = 0
-        """What a record takes in the log, about, where rows were read last; 0: unknown. Who wants few of them asks the log
-        for as much as they take: to find where megabytes end would cost more than to write a thousand."""
+        """The approximate size of a record in the log, as of the last read of rows; 0: unknown.
+
+        A request for few records reads only about as much from the log: finding where megabytes end would cost more
+        than encoding a thousand rows.
+        """
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.number}"
@@ -112,14 +118,14 @@ class HostedLog:
 
     @property
     def log(self) -> PartitionLog:
-        """The open log. A closed one is opened here and now: who is on the loop waits for `opening.wake` before."""
+        """The open log. Opens a closed one on the calling thread: on the event loop, await `opening.wake` first."""
         self.is_used = True
         held = self._held
         return held if isinstance(held, PartitionLog) and not self._is_leaving else self.reopen()
 
     @property
     def open_log(self) -> PartitionLog | None:
-        """The log if it is open: who only looks does not use it."""
+        """The log if it is open. Does not count as use."""
         held = self._held
         return held if isinstance(held, PartitionLog) else None
 
@@ -128,7 +134,7 @@ class HostedLog:
         return isinstance(self._held, PartitionLog) and not self._is_leaving
 
     def reopen(self) -> PartitionLog:
-        """On a thread: the log, opened if it is closed."""
+        """Return the log, opened if it is closed; runs on a thread."""
         with self._lock:
             self.is_used = True
             held, self._is_leaving = self._held, False
@@ -140,13 +146,18 @@ class HostedLog:
             return held
 
     def begin_close(self) -> None:
-        """On the loop: a caller that asks for the log from now on waits, or gets it back if no thread has begun to close it."""
+        """Announce a close, on the event loop.
+
+        Then a later request for the log waits, or cancels the close if it has not begun.
+        """
         self._is_leaving = True
 
     def finish_close(self) -> bool:
-        """On a thread: close the log, and keep what it says of itself. One that cannot be closed cleanly stays, and says why.
+        """Close the log and keep its summary; runs on a thread.
 
-        Returns whether it was closed: not if somebody wanted it meanwhile, or is compacting it.
+        A log that does not close cleanly stays, and its fault is raised.
+
+        Returns whether it was closed: False if it was requested since, or if a compaction runs.
         """
         with self._lock:
             log = self.open_log
@@ -168,19 +179,19 @@ class HostedLog:
             return rest is not None
 
     def close(self) -> None:
-        """On a thread: close the log for good, if it is open."""
+        """Close the log for good if it is open; runs on a thread."""
         with self._lock:
             if (log := self.open_log) is not None:
                 log.close()
 
     def _was_opened(self, log: PartitionLog) -> None:
-        """On a thread, before anybody finds the log."""
+        """Called on a thread after the opening, before other callers see the log."""
 
     def _was_closed(self) -> None:
-        """On a thread: nothing of the log is left but what it says of itself."""
+        """Called on a thread after the close: only the summary is left."""
 
     def renew(self, settings: TopicSettings) -> None:
-        """Take changed settings into use; a log that is closed finds them when it is opened."""
+        """Apply changed settings; a closed log gets them when it is opened."""
         if (log := self.open_log) is not None:
             log.settings = settings
 
@@ -190,7 +201,7 @@ class HostedLog:
         if self.is_gone:
             raise no_topic(self.topic)
 
-    # -- what can be told of it ------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -212,7 +223,7 @@ class HostedLog:
 
     @property
     def newest_timestamp_ms(self) -> int:
-        """The largest time of all records; -1 without any."""
+        """The latest timestamp of all records; -1 without any."""
         held = self._held
         if isinstance(held, ClosedPartition):
             return held.shape.newest_ms
@@ -225,7 +236,7 @@ class HostedLog:
 
     @property
     def fault(self) -> str:
-        """Why the partition takes no writes; empty if it takes them."""
+        """Why the partition accepts no writes; empty if it does."""
         if (log := self.open_log) is None:
             return ""
         try:
@@ -235,22 +246,22 @@ class HostedLog:
         return ""
 
     def is_due(self, settings: TopicSettings, now_ms: int) -> bool:
-        """Whether upkeep may find something to do: in an open log always, in a closed one by what it says of itself."""
+        """Return whether maintenance may have work: always for an open log, by its summary for a closed one."""
         held = self._held
         return is_due(held.shape, settings, now_ms) if isinstance(held, ClosedPartition) else True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of the leader that wrote an offset."""
+        """Return the leader epoch of an offset."""
         held = self._held
         return (EpochHistory(list(held.epochs)) if isinstance(held, ClosedPartition) else held.state.epochs).at(offset)
 
     def epochs(self) -> list[tuple[int, int]]:
-        """Each leader's epoch and where it began."""
+        """Return each leader epoch and its start offset."""
         held = self._held
         return list(held.epochs) if isinstance(held, ClosedPartition) else held.image().epochs
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Where `epoch` (or the largest below it) ended."""
+        """Return the end offset of `epoch`, or of the largest epoch below it."""
         return self._held.end_offset_for_epoch(epoch)
 
     def producers(self) -> list[ActiveProducer]:
@@ -268,24 +279,24 @@ class HostedLog:
         ]
 
     def slice_at(self, offset: int, bytes_max: int) -> FileSlice | None:
-        """Whole batches from the one that holds `offset`, committed or not; None at the end."""
+        """Return complete batches from the one that holds `offset`, committed or not; None at the log end."""
         return self.log.slice_at(offset, bytes_max)
 
     def has_ended(self, producer_id: int, marker: EndMarker) -> bool:
-        """Whether the log has this end; raises if a coordinator says it that has a successor."""
+        """Return whether the log has this marker; raise if its coordinator has been replaced."""
         return self.log.state.producers.has_ended(producer_id, marker)
 
-    # -- its replica -----------------------------------------------------------------------------------------
+    # -- its replica -------------------------------------------------------------------------------------------
 
     @property
     def replicated(self) -> ReplicaRunner:
-        """The replica; of a log that is open."""
+        """The replica; only while the log is open."""
         assert self._replicated is not None, f"the log of {self} is closed"
         return self._replicated
 
     @property
     def high_watermark(self) -> int:
-        """The next offset after the last committed record."""
+        """The offset after the last committed record."""
         replicated = self._replicated
         return self._held.end_offset if replicated is None else replicated.watermark
 
@@ -302,7 +313,7 @@ class HostedLog:
 
     @property
     def is_sole(self) -> bool:
-        """Whether this node leads and has the only replica: its log is written then without a message, and no step."""
+        """Whether this node leads with the only replica: appends then need no message and no step."""
         replicated = self._replicated
         return (
             replicated is not None
@@ -313,17 +324,20 @@ class HostedLog:
 
     @property
     def is_cutting(self) -> bool:
-        """Something is done to the log beside the loop: it is not read meanwhile."""
+        """Whether a thread is changing the log: it must not be read during this."""
         return self._inbox is not None
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that earlier leaders have committed is known to be: until then a new one cannot say where readers end."""
+        """Whether everything that earlier leaders committed is known to be committed.
+
+        Until then a new leader does not know the end for consumers.
+        """
         replicated = self._replicated
         role = None if replicated is None else replicated.replica.role
         return not isinstance(role, Leader) or self.high_watermark >= role.start
 
-    # -- who may be served -----------------------------------------------------------------------------------
+    # -- checks before a request is served ---------------------------------------------------------------------
 
     def require_leader(self) -> None:
         self.require_hosted()
@@ -331,7 +345,7 @@ class HostedLog:
             raise NotLeaderError(self.topic, self.number, f"this node follows {self}, it does not lead it")
 
     def require_epoch(self, epoch: int) -> None:
-        """Refuse a client whose leader's epoch is not ours: one of us has not heard of the other's yet."""
+        """Reject a request with another leader epoch: the client or this node has not heard of the newer one yet."""
         if epoch < self.leader_epoch:
             raise BrokerError(
                 Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} of {self} is over, {self.leader_epoch} is in force"
@@ -348,7 +362,7 @@ class HostedLog:
             )
 
     def require_in_sync(self) -> None:
-        """Refuse a consumer that does not insist on the leader, unless this replica may serve it."""
+        """Reject a consumer's request, from the leader or a follower, unless this replica may serve it."""
         self.require_hosted()
         if self._refusal is Reason.NOT_LEADER:
             raise NotLeaderError(
@@ -356,7 +370,10 @@ class HostedLog:
             )
 
     def lag(self, offset: int) -> BrokerError | None:
-        """A follower has what its leader has told it to be committed, and is not read while its log may be cut."""
+        """Return the error if a follower does not have `offset` yet, or its log may be about to be truncated.
+
+        Otherwise return None.
+        """
         if self.role is Role.LEADER or (
             self._refusal is None and self._inbox is None and offset <= self.high_watermark
         ):
@@ -369,10 +386,13 @@ class HostedLog:
     def preferred_replica(self, nodes: Sequence[int], offset: int) -> int | None:
         return follower_reads.preferred(self.replicated.replica, nodes, offset)
 
-    # -- waiters for it to move ------------------------------------------------------------------------------
+    # -- waiters -----------------------------------------------------------------------------------------------
 
     def on_truncate(self, drop_above: Callable[[int], None]) -> None:
-        """Call it with an offset whenever the records from there on are taken back: what was made of them is void."""
+        """Register a callback for truncations.
+
+        It gets an offset: whatever was derived from records at or above it is void.
+        """
         self._derived.append(drop_above)
 
     def wake(self) -> None:
@@ -381,7 +401,7 @@ class HostedLog:
             wakeup.wake()
 
     def watch(self, wakeup: Wakeup) -> None:
-        """Wake it at the next change of the watermark, the role, the replicas or the log's ends."""
+        """Wake `wakeup` at the next change of the high watermark, the role, the replicas or the log's ends."""
         self._waiting.add(wakeup)
 
     def unwatch(self, wakeup: Wakeup) -> None:

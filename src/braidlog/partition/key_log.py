@@ -1,9 +1,8 @@
-"""The keys of one log over its partition: the leader's state follows its own log to the end, a follower's what is committed.
+"""Keep the keys of one log of the key-value store, by applying the records of its partition.
 
-Knows: when the state has to be made anew, what an operation waits for, which mutations of a tail are kept before it is cut.
-Refuses to know: who waits, how requests and salvaged mutations travel.
-Invariants: a state that holds something which was not committed when its leader was deposed is thrown away; a tail is cut only
-after its mutations of level ONE are durable in a file of their own.
+A leader's state has its whole log, a follower's only what is committed. Invariants: a state with records that were
+not committed when its leader was deposed is discarded. Before a tail is truncated, its mutations of level ONE are
+durable in a separate file.
 """
 
 import sys
@@ -32,51 +31,56 @@ from braidlog.storage.log.partition_log import PartitionLog
 R = TypeVar("R")
 READ_BYTES: Final = 256 * 1024
 LOG_SHARE: Final = KEY_LOGS
-"""A log may grow to this part of `snapshot_wal_bytes`, which is for all logs: a node reads all of them when it starts."""
+"""The part of `snapshot_wal_bytes` to which one log may grow. That setting covers all logs: a node reads all of them
+at its start.
+"""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
 NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
-"""The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
+"""The log rejected the operation: the result does not depend on any key, so there is nothing to confirm."""
 
 
 class Performed(NamedTuple):
-    """What an operation gives, if what it waits for comes true."""
+    """The result of an operation, valid once what it waits for is committed."""
 
     result: Any
-    """Or the `BrokerError` with which it is refused."""
+    """The result, or the `BrokerError` with which the operation is rejected."""
     end: int | None
-    """Where what it wrote ends; None if it wrote nothing: then it is a read, also one that was to write."""
+    """The end of its records; None if it wrote none: it then counts as a read, even if it was a write."""
     is_certain: bool = False
     """It waits for nothing."""
 
     def waits_for(self, token: int, level: Level) -> Await | ReadIndex | None:
-        """What the replica is to be told, and to answer, before the result is."""
+        """Build the request that the replica must confirm before the result is returned; None if there is none."""
         if self.end is not None:
             return Await(token, self.end, needs_all=level is not Level.ONE, reach=REACHES[level])
         return None if self.is_certain or level is Level.ONE else ReadIndex(token, REACHES[level])
 
 
 class TailFolder(NamedTuple):
-    """Where cut tails are kept."""
+    """The folder for truncated tails."""
 
     disk: Disk
     path: str
 
 
 class SlotWriter(Protocol):
-    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written.
+    """Writes a leader's records into its log. Both methods raise `BrokerError`, and then nothing is written.
 
-    A check comes before each write, and nothing else happens to the log between them.
+    `check` precedes each `write`, and nothing else changes the log between them.
     """
 
     def check(self, level: Level) -> None:
-        """Raise if nothing of that level would be written now."""
+        """Raise if a write of that level would be rejected now."""
         ...
 
     def write(self, batch: RecordBatch, level: Level) -> None: ...
 
 
 class KeyLog:
-    """`follow` after each step of the replica; everything else as it is asked for. It is its slot's `SlotLog`."""
+    """Applies a partition's log to the keys of its slots. Call `apply_committed` after each step of the replica.
+
+    It is the `SlotLog` of its keyspace.
+    """
 
     def __init__(
         self,
@@ -98,24 +102,26 @@ class KeyLog:
         self._delete_retention_ms = delete_retention_ms
         self._led_epoch: int | None = None
         self.is_whole = False
-        """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
+        """Whether the state has had everything that was committed since it was built: before that keys are missing."""
         self._bytes_trimmed = 0
         self._gathers: Level | None = None
-        """Records are applied and not written yet, of this level; None: each is written before it is applied."""
+        """The level of records that are applied but not written yet; None: each record is written before it is
+        applied.
+        """
         self._batch: RecordBatch | None = None
         self._not_written: Exception | None = None
-        """Why some that were gathered are not in the log."""
+        """Why some of the gathered records are not in the log."""
         self.fault: StorageFault | None = None
-        """Why the state cannot be made from the log."""
+        """Why the state cannot be built from the log."""
         self.kept = 0
-        """Tails that were kept since this was opened: there is something to send."""
+        """The number of tails kept since the opening: they wait to be sent."""
         self.slot = self._rebuilt()
         self.made_anew = 0
-        """How often the state was thrown away, and another begun."""
+        """How often the state was discarded and rebuilt."""
         self.hold_at: int | None = None
         """A follower applies nothing from this offset on, while it is compared with its leader."""
         partition.before_cut = self._keep_tail
-        # A follower answers reads of level ONE alone, which may be old: a watermark is worth no message of its own.
+        # A follower answers only reads of level ONE, which may be stale: a watermark needs no message of its own.
         partition.replica = partition.replica.now(is_watermark_urgent=False)
 
     def _rebuilt(self) -> LogKeyspace:
@@ -133,29 +139,29 @@ class KeyLog:
 
     @property
     def epoch(self) -> int:
-        """Of who leads it, as far as is known here."""
+        """The leader epoch, as far as this node knows."""
         return self._partition.epoch
 
     @property
     def is_leader(self) -> bool:
-        """Whether the state has all of this log, in an epoch that it leads."""
+        """Whether the state has all of this log, in an epoch in which this node leads."""
         partition = self._partition
         return self.fault is None and self._led_epoch == partition.epoch and partition.is_leader
 
     def apply_committed(self, records_max: int = sys.maxsize) -> bool:
-        """The replica has taken a step: apply what may be applied now, at most so many records; return whether more is left."""
+        """Apply the records that the last step allows, at most `records_max`; return whether more are left."""
         replica, log = self._partition.replica, self._partition.log
         if self.slot.applied < log.start_offset:  # it was far behind: what it lacks is in the checkpoint
             self._restart()
         if not self._partition.is_leader:
             self._led_epoch = self.slot.checkpoint = None
             if self.slot.applied > replica.watermark:
-                self._restart()  # it led, and is deposed: what it wrote last may be cut
+                self._restart()  # it was deposed: its last records may be truncated
             end = replica.watermark if self.hold_at is None else min(replica.watermark, self.hold_at)
             return self._apply(log, end, records_max)
         if self._led_epoch == replica.epoch:
             return False
-        self.slot.checkpoint = None  # of another epoch: others have written meanwhile
+        self.slot.checkpoint = None  # of another epoch: other leaders have written since
         is_behind = self._apply(log, log.end_offset, records_max)
         self._led_epoch = replica.epoch if self.is_whole and not is_behind else None
         return is_behind
@@ -175,7 +181,7 @@ class KeyLog:
 
     @property
     def wants_checkpoint(self) -> bool:
-        """Whether the log has outgrown what it is worth: it is read whole when this node starts."""
+        """Whether the log is much larger than its content: a node reads the whole log at its start."""
         grown = self._partition.log.size_bytes - self._bytes_trimmed
         return grown >= self._settings.snapshot_wal_bytes // LOG_SHARE and grown >= 2 * self.slot.keyspace.used_bytes
 
@@ -185,15 +191,21 @@ class KeyLog:
 
     @property
     def committed(self) -> int:
-        """The offset up to which the log is."""
+        """The offset below which the log is committed."""
         return self._partition.replica.watermark
 
     def begin_checkpoint(self) -> Checkpoint:
-        """Of the state as the leader has it. Whoever begins one writes it, and lets the log go when its end is committed."""
+        """Start a checkpoint of the leader's state.
+
+        The caller writes it, and trims the log once its end is committed.
+        """
         return Checkpoint(self.slot)
 
     def end_checkpoint(self, *, is_trimmed: bool) -> None:
-        """`is_trimmed`: the log begins with it. Files go whole, so some of what was before it is still there."""
+        """Finish a checkpoint.
+
+        `is_trimmed`: the log begins with it. Whole segments are removed, so some older records remain.
+        """
         self.slot.checkpoint = None
         if is_trimmed:
             self._bytes_trimmed = self._partition.log.size_bytes
@@ -206,7 +218,7 @@ class KeyLog:
         return self._append(RecordBatch.of(parts, self.slot.latest_ms), Level.QUORUM)
 
     def shadow(self) -> LogKeyspace:
-        """A state of its own for whoever reads the log once more, from where it begins."""
+        """Create a separate state, to read the log once more from its start."""
         return self._rebuilt()
 
     def rows(self, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
@@ -215,7 +227,7 @@ class KeyLog:
     # -- on the leader -----------------------------------------------------------------------------------------
 
     def perform(self, operation: Operation[R], level: Level, now_ms: int) -> Performed:
-        """Carry out an operation as things stand here; it is answered when what it `waits_for` has come true."""
+        """Execute an operation on the current state; the result is valid once what it `waits_for` is confirmed."""
         before = self.slot.applied
         try:
             result: Any = self.slot.execute(operation, level, now_ms)
@@ -225,36 +237,45 @@ class KeyLog:
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
 
     def read(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
-        """What a follower has; or the refusal."""
+        """Read from a follower's state; return the result or the error."""
         try:
             return self.slot.read(operation, now_ms)
         except BrokerError as error:
             return error
 
     def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
-        """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""
+        """Decide what to do with a salvaged mutation.
+
+        The decision is valid if everything below the returned offset is committed in this epoch.
+        """
         return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
 
     def gather(self, level: Level) -> None:
-        """What operations of this level write from now on goes into the log by `write_gathered`, in one batch.
+        """Collect the records of later operations of this level, until `write_gathered` appends them in one batch.
 
-        Nothing else happens to the replica meanwhile, and no caller is answered.
+        Until then nothing else may happen to the replica, and no caller gets a result.
         """
         self._gathers = level
 
     def batch(self, wall_ms: int) -> RecordBatch:
-        """Return the batch that is gathered, with room in it. Refused before its first record: then nothing is written."""
+        """Return the current batch, with space for a record.
+
+        Raises before its first record: then nothing is written.
+        """
         assert self._gathers is not None, "records are gathered"
         if self._batch is not None and len(self._batch.section) >= BATCH_BYTES_MAX:
             self._flush_gathered()
-        if self._batch is None:  # until all are written nothing else happens: what is true of the first is true of all
+        # Nothing else happens until all are written, so the check for the first record holds for all
+        if self._batch is None:
             self._writer.check(self._gathers)
             self._batch = RecordBatch(wall_ms)
         return self._batch
 
     def write_gathered(self) -> BrokerError | None:
-        """The error: the log has not taken all of it. Then nothing counts that operations have given since `gather`, and the
-        state, which has what the log does not have, is thrown away."""
+        """Append the gathered records; return the error if the log rejected any.
+
+        After an error all results since `gather` are void, and the state, which is ahead of the log, is discarded.
+        """
         self._flush_gathered()
         self._gathers = None
         error, self._not_written = self._not_written, None
@@ -300,19 +321,19 @@ class KeyLog:
     def epochs(self) -> Sequence[tuple[int, int]]:
         return self._partition.replica.log.epochs
 
-    # -- before a cut ------------------------------------------------------------------------------------------
+    # -- before a truncation -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Beside the loop, before the log is removed from this node."""
+        """Keep uncommitted mutations before the log is removed from this node; runs on a thread."""
         keep_uncommitted(self._partition.log, self.number, self._tails)
 
     def _keep_tail(self, start: int, end: int) -> None:
-        """Beside the loop: of the log, from `start` on and below `end`."""
+        """Keep the mutations of the log in [start, end); runs on a thread."""
         self.kept += keep_between(self._partition.log, self.number, self._tails, start, end)
 
 
 def keep_between(log: PartitionLog, number: int, tails: TailFolder, start: int, end: int) -> bool:
-    """Keep what a slot's log holds there and may count elsewhere; return whether there is anything."""
+    """Keep the mutations in [start, end) that may be applied on another node; return whether there are any."""
     kept = salvage.worth_keeping(records_in(log, max(start, log.start_offset), end))
     if kept:
         keep_tail(tails.disk, tails.path, number, kept)
@@ -320,18 +341,21 @@ def keep_between(log: PartitionLog, number: int, tails: TailFolder, start: int, 
 
 
 def keep_uncommitted(log: PartitionLog, number: int, tails: TailFolder) -> bool:
-    """Before a log is removed from a node that holds it no more, also if it moved away while the node was down: what may not be
-    committed is kept. What is committed all the same, a leader knows by its origin."""
+    """Keep the mutations that may not be committed, before a log is removed from a node that no longer holds it.
+
+    Also for a log that moved away while the node was down. A leader recognises mutations that were committed anyway
+    by their origin.
+    """
     return keep_between(log, number, tails, log.replicate(), log.end_offset)
 
 
 def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord]]:
-    """The mutations that a slot's log holds from `start` on and below `end`, and where each was written."""
+    """Yield the mutations of a log in [start, end), with the origin of each."""
     return ((origin, record) for origin, record in rows_in(log, start, end) if not isinstance(record, Part))
 
 
 def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
-    """The same with the records of checkpoints."""
+    """Yield the mutations and checkpoint records of a log in [start, end), with the origin of each."""
     for data, position, header in _batches_in(log, start, end):
         for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
             if start <= offset < end:
@@ -339,7 +363,7 @@ def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, S
 
 
 def _batches_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """The batches of a log with records in [start, end): bytes, and the position and the header of a batch in them."""
+    """Yield the batches of a log with records in [start, end): bytes, position of the batch in them, header."""
     at = start
     while at < end:
         data = log.read(at, READ_BYTES, upto=end)

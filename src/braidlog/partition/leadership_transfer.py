@@ -1,10 +1,9 @@
-"""What a node led when it began to leave, until the new leaders serve it.
+"""Track a node's leadership transfer at shutdown, until the new leaders serve its partitions.
 
-Knows: which producers wait for an answer; from the replica here, which follows by then, how far the new leader's watermark is.
-Refuses to know: who is to lead, how long is waited. Invariants: while writes are held nothing new is in the log, so that once all
-who wait are answered another may lead and nobody is in doubt; a partition is handed over when its new leader has told of a
-watermark at or above all that was in the log here when it began to follow: from then on that leader answers where readers end,
-and acknowledges.
+Does not handle: the choice of the new leaders, and timeouts. Invariants: while writes are held, the log gets no new
+records. So once all producers have their answers, another node may lead without a doubt about any record. A
+partition is transferred when its new leader reports a high watermark at or above the log end at which this node
+began to follow. From then on the new leader serves consumers and acknowledges producers.
 """
 
 from collections.abc import Container, Iterable
@@ -15,30 +14,30 @@ from braidlog.replication.replica_state import Follower
 
 
 class LeadershipTransfer:
-    """Ask `left` until nothing is."""
+    """The partitions that this node leads and transfers. Poll `left` until it is empty."""
 
     def __init__(self, partitions: Iterable[Partition]) -> None:
         self._waiting = [each for each in partitions if each.role is Role.LEADER]
         self._ends: dict[Partition, int] = {}
 
     def hold(self, names: Container[str]) -> None:
-        """Let writes to those of them wait that others can lead, by name."""
+        """Hold writes to the named partitions, which other nodes can lead."""
         for each in self._waiting:
             if str(each) in names:
                 each.held_writes.hold()
 
     @property
     def is_awaited(self) -> bool:
-        """Whether producers of what is held wait for an answer."""
+        """Whether producers of held partitions wait for an answer."""
         return any(each.held_writes.is_holding and each.is_awaited for each in self._waiting)
 
     def release(self) -> None:
-        """Those that nobody took over are written to again."""
+        """Accept writes again on the partitions that no other node took over."""
         for each in self._waiting:
             each.held_writes.release()
 
     def left(self) -> list[Partition]:
-        """What is not handed over yet."""
+        """Return the partitions that are not transferred yet."""
         self._waiting = [each for each in self._waiting if not self._is_over(each)]
         return self._waiting
 

@@ -1,7 +1,7 @@
-"""Open many partitions beside the loop: recovery reads files and computes, a millisecond and more for each.
+"""Open many partitions on threads: recovery reads files and computes, for a millisecond and more each.
 
-Knows: how many threads at once. Refuses to know: why they are opened, and who is told.
-Invariant: the loop's thread opens none of them; when `open_beside` returns, each was opened or has its fault.
+Invariant: the event loop's thread opens none of them. When `open_beside` returns, each partition is open or has its
+fault.
 """
 
 import logging
@@ -18,7 +18,7 @@ from braidlog.partition.partition_registry import NotOpened, PartitionRegistry
 log = logging.getLogger("braidlog.partition")
 
 OPENERS: Final = 3
-"""Threads that open or close at the same time: fewer than the pool has, so that other work beside the loop goes on."""
+"""Threads that open or close at the same time: fewer than the pool has, so that other work on threads continues."""
 Place = tuple[Topic, int]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ class Opened(NamedTuple):
 
 
 async def shared(work: Callable[[Sequence[T]], R], items: Sequence[T], runtime: Runtime) -> list[R]:
-    """The items in as many shares as there are openers, each on a thread."""
+    """Divide the items among up to `OPENERS` threads; return the result of each."""
     shares = [items[first::OPENERS] for first in range(min(OPENERS, len(items)))]
     under_way = [runtime.blocking(partial(work, share)) for share in shares]
     return [await each for each in under_way]
@@ -45,9 +45,9 @@ async def shared(work: Callable[[Sequence[T]], R], items: Sequence[T], runtime: 
 async def open_beside(
     places: Sequence[Place], hosting: PartitionRegistry, runtime: Runtime, *, at_rest: bool = False
 ) -> Opened:
-    """Open these partitions; nobody finds them before they are handed to `PartitionRegistry.host`.
+    """Open these partitions; requests do not find them before `PartitionRegistry.host`.
 
-    With `at_rest`, those that were closed cleanly are not opened before they are used.
+    With `at_rest`, cleanly closed partitions open only when they are used.
     """
 
     def work(share: Sequence[Place]) -> Opened:
@@ -64,8 +64,10 @@ async def open_beside(
 
 
 async def retry(hosting: PartitionRegistry, runtime: Runtime) -> list[Partition]:
-    """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice. A copy that
-    others have, and that nobody counts on, begins anew."""
+    """Try again to open the offline partitions; return those that could be opened. One call at a time.
+
+    A copy that other replicas have and that is not in sync is reset first.
+    """
     await runtime.blocking(partial(_restart, hosting, [each for each in hosting.offline if hosting.may_reset(*each)]))
     places = [(topic, number) for name, number in hosting.offline if (topic := hosting.topics.get(name)) is not None]
     opened = await open_beside(places, hosting, runtime)
@@ -73,7 +75,7 @@ async def retry(hosting: PartitionRegistry, runtime: Runtime) -> list[Partition]
     hosting.host(found)
     for hosted in found:
         log.warning("%s could be opened now", hosted)
-    deleted = [each for each in opened.partitions if each not in found]  # meanwhile
+    deleted = [each for each in opened.partitions if each not in found]  # during the retry
     await shared(close_each, deleted, runtime)
     return found
 
@@ -83,13 +85,13 @@ def _restart(hosting: PartitionRegistry, places: Iterable[tuple[str, int]]) -> N
         try:
             hosting.reset_log(name, number)
         except StorageFault as fault:
-            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault says where
+            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault names the file
         else:
             log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
 
 
 async def wake(partitions: Iterable[Partition], hosting: PartitionRegistry, runtime: Runtime) -> None:
-    """Open those that are closed, before their logs are asked for. One that cannot be opened is offline from now on."""
+    """Open the closed logs among these partitions. One that cannot be opened goes offline."""
     closed = [hosted for hosted in partitions if not hosted.is_open]
     for faults in await shared(_reopen, closed, runtime):
         for hosted, fault in faults:
@@ -98,7 +100,7 @@ async def wake(partitions: Iterable[Partition], hosting: PartitionRegistry, runt
 
 
 async def require_open(hosted: Partition, hosting: PartitionRegistry, runtime: Runtime) -> Partition:
-    """The partition with its log open, or why it cannot be."""
+    """Return the partition with its log open; raise its fault if it cannot be opened."""
     if not hosted.is_open:
         await wake([hosted], hosting, runtime)
     return hosting.partition(hosted.topic, hosted.number)
@@ -112,12 +114,12 @@ def _reopen(partitions: Sequence[Partition]) -> list[tuple[Partition, StorageFau
         except StorageFault as fault:
             faults.append((hosted, fault))
         except BrokerError:
-            continue  # the topic was deleted meanwhile, and is not found any more
+            continue  # the topic was deleted since, and requests no longer find it
     return faults
 
 
 def close_each(partitions: Sequence[Partition]) -> list[StorageFault]:
-    """On a thread: close these for good; returns why some could not be closed cleanly."""
+    """Close these partitions for good, on a thread; return the faults of those that did not close cleanly."""
     faults = []
     for hosted in partitions:
         try:

@@ -1,10 +1,12 @@
-"""A partition on this node: what it is follows from the steps of its replica, which may be the only one.
+"""Run one partition on this node: its log, its replica, and the requests that wait for its high watermark.
 
-Knows: what is committed, whom to wake, who waits for an outcome of a step, and that messages wait while an epoch begins or the
-log is cut. Refuses to know: sockets, the metadata, how records came.
-Invariants: only a leader appends for producers, and only once its epoch is durable; a consumer reads below the high watermark
-only; with `flush = ack` the leader counts what is durable, so nothing is committed that a crash could take back; a waiter is
-answered in the epoch in which it began; what was computed from records that are cut is dropped before anybody reads again.
+Its replica may be the only one. Messages queue while an epoch begins or the log is truncated. Invariants:
+
+- Only a leader appends for producers, and only once its epoch is durable.
+- A consumer reads only below the high watermark.
+- With `flush = ack` the leader counts durable records only, so a crash never loses committed records.
+- A request that waits is answered in the leader epoch in which it began.
+- State computed from truncated records is dropped before the next read.
 """
 
 import logging
@@ -56,11 +58,11 @@ from braidlog.storage.log.partition_log import Appended, PartitionLog
 from braidlog.storage.recovery.clean_shutdown import ClosedPartition
 
 NOBODY = -1
-"""The token of what nobody waits for."""
+"""The token of a request without a waiting caller."""
 
 
 class _Countdown:
-    """Wakes whoever waits for several when the last of them is there."""
+    """Wakes a caller that waits for several outcomes once the last one is known."""
 
     __slots__ = ("_left", "_wakeup")
 
@@ -75,13 +77,13 @@ class _Countdown:
 
 
 class Acknowledgement:
-    """What became of something that was asked for, once that is known."""
+    """The outcome of a request to a replica, once it is known."""
 
     __slots__ = ("_wakeup", "outcome", "token")
 
     def __init__(self, token: int = NOBODY) -> None:
         self.token = token
-        """By which its partition knows it."""
+        """Identifies the request to its partition."""
         self.outcome: Done | Failed | None = None
         self._wakeup: Wakeup | _Countdown | None = None
 
@@ -94,7 +96,7 @@ class Acknowledgement:
         self._wakeup = wakeup
 
     async def wait(self, runtime: Runtime, seconds: float) -> Done | Failed | None:
-        """None if the time ran out first: then nobody knows."""
+        """Return the outcome; None on timeout: the outcome is then unknown."""
         if self.outcome is None and seconds > 0:
             self._wakeup = wakeup = runtime.wakeup(owed=True)
             await wakeup.wait(seconds)
@@ -102,7 +104,7 @@ class Acknowledgement:
 
 
 async def settled_together(asked: Iterable[Acknowledgement], runtime: Runtime, seconds: float) -> None:
-    """Return when it is known of all what became of them, or the time has run out."""
+    """Return when all outcomes are known, or on timeout."""
     left = [each for each in asked if each.outcome is None]
     if left:
         wakeup = runtime.wakeup(owed=True)
@@ -115,7 +117,7 @@ async def settled_together(asked: Iterable[Acknowledgement], runtime: Runtime, s
 log = logging.getLogger("braidlog.partition")
 
 SETTLED_SECONDS_MAX = 60.0
-"""How long a marker, or a deletion, may wait for the in-sync set."""
+"""How long a transaction marker or a DeleteRecords request may wait for the in-sync replicas."""
 
 
 class Partition(HostedLog):
@@ -142,20 +144,21 @@ class Partition(HostedLog):
         *,
         resumes: Assigned | None = None,
     ) -> None:
-        """`resumes`: the assignment in which this node leads on, with the only replica."""
+        """`resumes`: the assignment in which this node, with the only replica, continues to lead."""
         super().__init__(topic, number, held, opener, node)
         self.topic_id = topic_id
         self._pending: dict[int, Acknowledgement] = {}
         self.held_writes = HeldWrites()
-        """While it is handed over: so that none is in the log here whose producer is not answered when another node leads."""
+        """Holds writes during a leadership transfer: every producer then gets its answer before another node leads."""
         self._tokens = 0
         self._is_syncing = False
         self.followed: Callable[[], None] | None = None
-        """Called after each step: what is made from the records follows them."""
+        """Called after each step, for state that is derived from the records."""
         self.verified: dict[int, int] = {}
-        """Whose transaction is known to write here: producer id → epoch (`transaction_verification.py`). A marker
-        ends it, and so does
-        every change of the leader."""
+        """Producer id → epoch of the transactions verified to write here (`transaction_verification.py`).
+
+        A marker removes its producer; a change of the leader removes all.
+        """
         self._assigned = resumes
         if resumes is not None:
             latest = held.epochs[-1][0] if isinstance(held, ClosedPartition) and held.epochs else 0
@@ -171,7 +174,7 @@ class Partition(HostedLog):
     def key(self) -> Key:
         return bytes.fromhex(self.topic_id), self.number
 
-    # -- the log, which may be closed --------------------------------------------------------------------------
+    # -- opening and closing the log ---------------------------------------------------------------------------
 
     def _was_opened(self, log: PartitionLog) -> None:
         flush_on_ack = log.settings.flush is Flush.ACK
@@ -185,7 +188,7 @@ class Partition(HostedLog):
 
     @property
     def may_close(self) -> bool:
-        """Whether the log can be closed for a while: it has no followers, and nothing is under way in it or wrong with it."""
+        """Whether an idle log can be closed: it has no followers, no fault and no work in progress."""
         log = self.open_log
         return (
             log is not None
@@ -197,14 +200,14 @@ class Partition(HostedLog):
             and log.last_stable_offset == log.end_offset == self.high_watermark
         )
 
-    # -- what happens to it ------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     def step(self, message: Message) -> None:
-        """Take a message in; one that comes while something is written beside the loop waits until it is."""
+        """Process a message; queue it if a thread is writing to the log."""
         if self._replicated is None and isinstance(message, Assigned):
-            self._assigned = message  # it leads on when its log is opened: a change of that opens it before
+            self._assigned = message  # used when the log opens; a change of the assignment opens it first
         elif self._replicated is None and isinstance(message, (ExternalFetched, SetExternalInSync)):
-            raise external.unknown(message.node)  # with followers a log is not closed
+            raise external.unknown(message.node)  # a log with followers is never closed
         if self.is_gone or self._replicated is None:
             return
         if self._inbox is not None:
@@ -244,9 +247,9 @@ class Partition(HostedLog):
             self.followed()
 
     def registered_as(self, incarnation: int) -> None:
-        """The node is another one for its cluster from now on: what was asked of the one before is not answered by it."""
+        """Continue as a new incarnation of the node; outstanding requests of the previous one fail."""
         self.replicated.replica = self.replicated.replica.registered_as(incarnation)
-        if self._inbox is not None:  # something is still being written, on a thread
+        if self._inbox is not None:  # a thread is still writing
             self._inbox = []
         self._fail_all()
         self._show()
@@ -257,7 +260,7 @@ class Partition(HostedLog):
             each.settle(Failed(token, Reason.NOT_LEADER))
 
     def retire(self) -> None:
-        """The topic is being deleted, or the replica moved: refuse appends, and fail all waiters."""
+        """Stop, because the topic is being deleted or the replica moved: reject appends and fail all waiters."""
         self.is_gone = True
         self.wake()
         self._fail_all()
@@ -265,15 +268,15 @@ class Partition(HostedLog):
         self.node.on_leadership_change(self)
 
     def tick(self) -> None:
-        """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
+        """Process a tick. Detects a log that has stopped outside of a step (a failed sync, damage found by a read)."""
         if self._inbox is None:
             is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
             self.step(Damaged() if is_new else Tick())
 
-    # -- the short ways of an only replica ---------------------------------------------------------------------
+    # -- fast paths of an only replica --------------------------------------------------------------------------
 
     def append_alone(self, produced: Produced) -> Appended:
-        """Append what a producer sent, to an only replica. `advance` comes after it."""
+        """Append a producer's batches to an only replica. The caller must call `advance` next."""
         appended = self.replicated.append_alone(produced)
         self._tell_external()
         return appended
@@ -281,19 +284,22 @@ class Partition(HostedLog):
     def append_section_alone(
         self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records as one batch, sealed in the log of an only replica; None: seal and `append_alone` them."""
+        """Append packed records as one batch, sealed in the log of an only replica.
+
+        None: seal and call `append_alone`.
+        """
         self.is_used = True
         appended = self.replicated.append_section_alone(section, count, base_timestamp, now_ms)
         self._tell_external()
         return appended
 
     def _tell_external(self) -> None:
-        """Followers outside the metadata wait for the log to grow, long before the high watermark can move."""
+        """Wake external followers: they wait for the log to grow, long before the high watermark can advance."""
         if self._waiting and not self.replicated.counts_alone:
             self.wake()
 
     def advance(self) -> int:
-        """Count what the log has, after an append or a sync; wake those that wait for it."""
+        """Advance the high watermark after an append or a sync, and wake its waiters."""
         replicated = self._replicated
         if replicated is None or self.is_gone:
             return self.high_watermark
@@ -307,19 +313,19 @@ class Partition(HostedLog):
             self.step(Synced(replicated.log.durable_offset, replicated.replica.log.cuts))
         return replicated.watermark
 
-    # -- what its clients ask for ------------------------------------------------------------------------------
+    # -- requests of clients ----------------------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        """Whether the outcome of an append, or of another request, is still open."""
+        """Whether the outcome of an append or another request is outstanding."""
         return bool(self._pending) or (self.is_sole and self.high_watermark < self.end_offset)
 
     def produce(
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
     ) -> tuple[Appended, Acknowledgement]:
-        """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept.
+        """Append a producer's batches, or find them in the log; raise before writing if they could not be committed.
 
-        An only replica acknowledges nothing: `advance` and `durable_alone` say what is committed.
+        With an only replica the acknowledgement stays open: `advance` and `durable_alone` report the commit.
         """
         self.require_room(needs_all=needs_all, reach=reach)
         if self.is_sole:
@@ -350,7 +356,7 @@ class Partition(HostedLog):
         return appended
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
-        """Append the end of a transaction; returns the offset below which the log must be durable for it to be."""
+        """Append a transaction marker; return the offset below which the log must be durable for it to count."""
         self.require_room(needs_all=False)
         self.verified.pop(read_header(marker).producer_id, None)
         if self.is_sole:
@@ -359,13 +365,13 @@ class Partition(HostedLog):
         return self.end_offset
 
     async def wait_durable(self, next_offset: int, runtime: Runtime) -> None:
-        """Return when everything below is committed, in the epoch in which this was asked."""
+        """Return when everything below `next_offset` is committed in the current leader epoch."""
         epoch = self.leader_epoch
         if not await self.durable_alone(next_offset, epoch, runtime):
             await self._settled(self.committed_later(next_offset, epoch), runtime)
 
     async def durable_alone(self, next_offset: int, epoch: int, runtime: Runtime) -> bool:
-        """Wait for the sync of an only replica's log; return whether that has committed it."""
+        """Wait for the sync of an only replica's log; return whether it has committed `next_offset`."""
         if not self.is_sole:
             return False
         await runtime.durable(self.replicated.log, next_offset)
@@ -373,7 +379,7 @@ class Partition(HostedLog):
         return self.leader_epoch == epoch and self.is_sole
 
     async def delete_below(self, offset: int, runtime: Runtime) -> int:
-        """Let the log begin at `offset`; return where it begins when every in-sync replica does."""
+        """Delete records below `offset`; return the log start once every in-sync replica has it."""
         if self.is_sole:
             log = self.log
             start = await runtime.blocking(lambda: log.advance_start(offset))
@@ -385,13 +391,16 @@ class Partition(HostedLog):
         return self.start_offset
 
     def submit(self, ask: Callable[[int], Await | ReadIndex]) -> Acknowledgement:
-        """Ask for something to come true; whoever asks waits for it by `wait_committed`."""
+        """Submit a request to the replica; pass the result to `wait_committed`."""
         acknowledgement = self._await()
         self.step(ask(acknowledgement.token))
         return acknowledgement
 
     async def wait_committed(self, asked: Acknowledgement, runtime: Runtime, seconds: float) -> None:
-        """Return when what was asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
+        """Return when the request is committed in the leader epoch of its submission.
+
+        Raise TIMED_OUT otherwise, and withdraw it.
+        """
         try:
             await asked.wait(runtime, seconds)
         finally:
@@ -399,7 +408,7 @@ class Partition(HostedLog):
         self.result_or_raise(asked)
 
     def result_or_raise(self, asked: Acknowledgement) -> None:
-        """Nobody waits any longer: raise unless it has come true by now."""
+        """Withdraw the request; raise unless it is committed by now."""
         self._withdraw(asked)
         outcome = asked.outcome
         if not isinstance(outcome, Done):
@@ -410,8 +419,11 @@ class Partition(HostedLog):
             self.step(Withdraw(asked.token))
 
     def committed_later(self, next_offset: int, epoch: int | None = None, *, in_sync_min: int = 0) -> Acknowledgement:
-        """Told once everything below is committed; in `epoch`, if that is given, and no later one. `in_sync_min`: and so many are
-        in sync, external followers among them."""
+        """Return an acknowledgement that settles once everything below `next_offset` is committed.
+
+        It fails if the leader epoch is not or no longer `epoch`, if that is given. `in_sync_min` is the number of
+        in-sync replicas that it also requires, external followers included.
+        """
         acknowledgement = self._await()
         if epoch not in (None, self.leader_epoch):
             self._pending.pop(acknowledgement.token).settle(Failed(acknowledgement.token, Reason.NOT_LEADER))
@@ -433,7 +445,7 @@ class Partition(HostedLog):
         return acknowledgement
 
     def require_room(self, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> None:
-        """Raise if what is to be kept so would not be written now."""
+        """Raise if a write with this acknowledgement would be rejected now."""
         self.require_leader()
         replica = self.replicated.replica
         assert isinstance(replica.role, Leader)
@@ -442,7 +454,7 @@ class Partition(HostedLog):
             raise self.failed(reason)
 
     def failed(self, reason: Reason) -> BrokerError:
-        """In words."""
+        """Build the error for a reason, with its text."""
         replicas = self.replicas
         texts = {
             Reason.NOT_LEADER: f"this node does not lead {self} any more: ask the metadata who does",
@@ -455,7 +467,7 @@ class Partition(HostedLog):
         }
         return BrokerError(reason, texts.get(reason, f"{self} cannot do this now: {reason.name}"))
 
-    # -- what its replica asks for (`ReplicaPort`) -------------------------------------------------------------
+    # -- callbacks of its replica (`ReplicaPort`) --------------------------------------------------------------
 
     def now_ms(self) -> int:
         return int(self.node.runtime.monotonic() * 1000)
@@ -469,13 +481,13 @@ class Partition(HostedLog):
     def propose(self, proposal: Proposal) -> None:
         self.node.propose(self, proposal)
 
-    def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all who wait for one
+    def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all waiters
         if not self._is_syncing:
             self._is_syncing = True
             self.node.runtime.sync_soon(self.replicated.log, self._synced)
 
     def _synced(self) -> None:
-        """A cut that is under way has made durable what it leaves: what the log says now is true of that, too."""
+        """Advance after a sync. A concurrent truncation syncs what it keeps, so the log's offsets are valid."""
         self._is_syncing = False
         self.advance()
         log, replica = self.replicated.log, self.replicated.replica
@@ -487,23 +499,23 @@ class Partition(HostedLog):
         self.node.begin_epoch(self, epoch)
 
     def epoch_started(self, epoch: int, fault: StorageFault | None) -> None:
-        """The epoch is durable, or cannot be."""
+        """Continue after the epoch became durable, or with the fault."""
         replicated = self.replicated
         if isinstance(replicated.replica.role, Leader):
             self._go_on(EpochStarted(epoch) if fault is None else Damaged())
             return
         if fault is None:
             replicated.has_epoch()
-        else:  # there may have been no room: the records are asked for again
+        else:  # there may have been no disk space: the records are fetched again
             self._inbox = [each for each in self._inbox or () if not isinstance(each, Fetched)]
         self._go_on(*([Damaged()] if replicated.is_damaged and not replicated.replica.is_damaged else []))
 
     def _go_on(self, *first: Message) -> None:
-        """Nothing is written beside the loop any more: take in what came meanwhile."""
+        """Continue after the work on a thread: process the queued messages."""
         held, self._inbox = self._inbox or (), None
         for message in (*first, *held):
             self.step(message)
-        self.wake()  # consumers of a follower wait until its log may be read again
+        self.wake()  # consumers of a follower wait until its log can be read again
 
     def _apart(self, persist: Persist, then: Callable[[Refused | None], None]) -> None:
         self._inbox = []

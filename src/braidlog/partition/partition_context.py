@@ -1,4 +1,4 @@
-"""What a partition asks of the node around it."""
+"""The interface through which a partition uses the node around it."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from braidlog.partition.partition import Partition
 
 Key = tuple[bytes, int]
-"""A topic's id and a partition's number: what nodes call a partition among themselves."""
+"""A topic's id and a partition's number: identifies a partition between nodes."""
 Listeners = dict[str, Callable[["Partition"], None]]
-"""By the name of a topic: called when this node leads a partition of it, or does no more."""
+"""By topic name: called when this node starts or stops leading a partition of the topic."""
 
 
 class PartitionContext(Protocol):
@@ -27,12 +27,12 @@ class PartitionContext(Protocol):
 
     @property
     def incarnation(self) -> int | None:
-        """As which the node is registered; None before it is."""
+        """The incarnation with which the node is registered; None before its registration."""
         ...
 
     @property
     def may_close(self) -> bool:
-        """Whether unused logs are closed for a while."""
+        """Whether idle logs are closed."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class PartitionContext(Protocol):
     def propose(self, partition: "Partition", proposal: Proposal) -> None: ...
 
     def begin_epoch(self, partition: "Partition", epoch: int) -> None:
-        """Durably, with those of others; then `partition.epoch_started`."""
+        """Begin an epoch durably, together with those of other partitions; then call `partition.epoch_started`."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
@@ -52,20 +52,23 @@ class PartitionContext(Protocol):
     def listeners(self) -> "Listeners": ...
 
     def opened(self, partitions: Iterable["Partition"]) -> None:
-        """Partitions can be found from now on: see that they know what the metadata says of them."""
+        """Called when partitions have been opened: give them their current assignments."""
         ...
 
     def on_leadership_change(self, partition: "Partition") -> None:
-        """A partition is led by this node from now on, or not any more, or in another epoch."""
+        """Called when this node starts or stops leading a partition, or leads it in a new epoch."""
         ...
 
     def replaced(self) -> None:
-        """This node's number is registered by another process: it must stop."""
+        """Called when another process has registered this node's number: this one must stop."""
         ...
 
 
 class StandaloneContext:
-    """A `PartitionContext` that has all replicas: it reaches no other, and its partitions resume in the epoch they were in."""
+    """The context of a standalone node, which has all replicas and no peers.
+
+    Its partitions resume in their last epoch.
+    """
 
     incarnation = 0
     may_close = True
@@ -80,16 +83,16 @@ class StandaloneContext:
     def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
 
     def propose(self, partition: "Partition", proposal: Proposal) -> None:
-        """No other node could lead."""
+        """Do nothing: no other node could lead."""
 
     def begin_epoch(self, partition: "Partition", epoch: int) -> None:
-        """The reconciler has made it durable, and says so."""
+        """Do nothing: the reconciler makes the epoch durable and reports it."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         raise AssertionError(f"nothing is done beside the loop for an only replica: {name}, {work}")
 
     def opened(self, partitions: Iterable["Partition"]) -> None:
-        """They lead since they were opened."""
+        """Report leadership: the partitions lead from their opening."""
         for each in partitions:
             self.on_leadership_change(each)
 

@@ -1,9 +1,8 @@
-"""The topics and partitions that this node hosts: from a name and a number to the partition that serves it.
+"""Find the partition that serves a topic name and a partition number on this node.
 
-Knows: which topics there are, how many partitions each has, and which of them are open. Refuses to know: who may create, change
-or delete one (`broker/topics.py`), and records.
-Invariants: internal topics (their names begin with two underscores) are not there for any request, also if all nodes of a cluster
-hold them, but for the published ones, which anyone may read and only the broker writes; a partition is opened once.
+Does not handle: permission to create, change or delete topics (`broker/topics.py`), and records. Invariants:
+requests cannot see internal topics (names that begin with two underscores), except the published ones, which only
+the broker writes. A partition is opened once.
 """
 
 from collections import ChainMap
@@ -27,33 +26,35 @@ from braidlog.storage.folder.data_folder import DataFolder
 from braidlog.storage.folder.quarantine import find_quarantined
 
 PUBLISHED = frozenset({FEED_TOPIC})
-"""Internal topics that are there for readers: the broker alone writes them."""
+"""Internal topics that clients can read; only the broker writes them."""
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a topic is the broker's own and nobody else's to see."""
+    """Return whether a topic is internal and invisible to clients."""
     return name.startswith(INTERNAL_PREFIX) and name not in PUBLISHED
 
 
 def is_nodes_own(topic: Topic) -> bool:
-    """Whether this is a lone node's topic of the broker's own: the folder remembers that it was made, and `braid log accept-loss`
-    lets it be made again."""
+    """Return whether this is an internal topic of a standalone node.
+
+    The data folder remembers that it was created; after a loss `braid log accept-loss` allows its creation again.
+    """
     return bool(topic.holder) and topic.name.startswith(INTERNAL_PREFIX)
 
 
 def is_own(name: str) -> bool:
-    """Whether a topic is a node's own: the metadata does not know it."""
+    """Return whether a topic belongs to the node itself and is not in the metadata."""
     return name == METADATA_TOPIC
 
 
 def refuse_internal(name: str) -> None:
-    """Refuse a request to make, change or delete a topic of the broker's own."""
+    """Reject a request to create, change or delete an internal topic."""
     if name.startswith(INTERNAL_PREFIX):
         raise BrokerError(Reason.INVALID_TOPIC_NAME, f"names that begin with {INTERNAL_PREFIX!r} are the broker's own")
 
 
 def refuse_published(name: str) -> None:
-    """Refuse a request that would change what is in a topic of the broker's own."""
+    """Reject a request that would change the content of a published internal topic."""
     if name in PUBLISHED:
         refuse_internal(name)
 
@@ -65,25 +66,25 @@ class NotOpened(NamedTuple):
 
 
 class PartitionRegistry:
-    """What this node hosts, by name, by id and by partition."""
+    """The topics and partitions on this node, by name, by id and by partition."""
 
     def __init__(
         self, folder: DataFolder, node: str, runtime: Runtime, cluster: PartitionContext | None = None
     ) -> None:
-        """`cluster`: the node around partitions that several nodes hold; None on a node that is alone."""
+        """`cluster` is the context of partitions with replicas on several nodes; None on a standalone node."""
         self._folder = folder
         self._topics: dict[str, Topic] = {}
         self._hidden: dict[str, Topic] = {}
         self.topics: Mapping[str, Topic] = ChainMap(self._topics, self._hidden)
-        """All of them, also those that are not there for any request."""
+        """All topics, including those that clients cannot see."""
         self._hosted: dict[tuple[str, int], Partition] = {}
         self.offline: dict[tuple[str, int], StorageFault] = {}
-        """Partitions that could not be opened, and why."""
+        """Partitions that could not be opened, with the fault."""
         self._names_by_id: dict[str, str] = {}
         self.tables: dict[str, TableState] = {}
-        """Of topics that are tables, by their ids: how each table is, as was heard last."""
+        """The last known state of each table, by topic id."""
         self.quarantined = {"damaged": 0, "stray": 0}
-        """Copies and topics, as they were last counted."""
+        """The number of quarantined copies and stray topics at the last count."""
         self.node = node
         self.number = own_number(node)
         self._alone = StandaloneContext(node, self.number, runtime)
@@ -95,29 +96,31 @@ class PartitionRegistry:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster whose metadata the folder follows, in hex; of its own metadata the id of their log, which a
-        back-up of the folder keeps."""
+        """The id of the cluster whose metadata the folder follows, in hex.
+
+        A standalone node uses the id of its metadata log, which a backup of the folder keeps.
+        """
         return self._folder.identity.cluster or self._folder.topic(METADATA_TOPIC).topic_id
 
     @property
     def broken(self) -> Mapping[str, str]:
-        """Folders of topics that could not be read when the node was started, and why."""
+        """Topic folders that could not be read at the node's start, with the reason."""
         return self._folder.broken_topics
 
     @property
     def listeners(self) -> Listeners:
-        """Which topics' partitions are watched as this node begins and ends to lead them."""
+        """Callbacks by topic for the start and end of this node's leadership."""
         return (self.cluster or self._alone).listeners
 
     def count_set_aside(self) -> None:
-        """On a thread: count what is put out of the way in this folder. A person removes it while the node runs."""
+        """Count the quarantined files in this folder, on a thread. An operator may remove them while the node runs."""
         found = find_quarantined(self._folder.disk, self._folder.path)
         self.quarantined = {"damaged": len(found.damaged), "stray": len(found.strays)}
 
     # -- topics ----------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The users' topics, sorted."""
+        """The clients' topics, sorted."""
         return sorted(self._topics)
 
     def exists(self, name: str) -> bool:
@@ -133,17 +136,17 @@ class PartitionRegistry:
         return meta
 
     def partition_count(self, name: str) -> int:
-        """How many partitions a topic has: none, if it is not there."""
+        """Return the number of a topic's partitions; 0 if the topic does not exist."""
         meta = self._topics.get(name)
         return 0 if meta is None else meta.partitions
 
     def checks_schemas(self, name: str) -> bool:
-        """Whether values of a topic must name schemas."""
+        """Return whether the values of a topic must name schemas."""
         meta = self._topics.get(name)
         return meta is not None and meta.settings.value_schema_check
 
     def name_of(self, topic_id: str) -> str | None:
-        """The topic that has this id."""
+        """Return the name of the topic with this id, or None."""
         name = self._names_by_id.get(topic_id)
         found = None if name is None else self._topics.get(name) or self._hidden.get(name)
         if found is None or found.topic_id != topic_id:
@@ -154,7 +157,7 @@ class PartitionRegistry:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def check_partition(self, name: str, number: int) -> Topic:
-        """Refuse a partition that is not there."""
+        """Raise if the partition does not exist."""
         meta = self.meta(name)
         if not 0 <= number < meta.partitions:
             raise BrokerError(
@@ -164,8 +167,10 @@ class PartitionRegistry:
         return meta
 
     def partition(self, name: str, number: int) -> Partition:
-        """The hosted partition, found since its creation or the node's start. One that could not be opened says why, and is tried
-        again beside the loop (`opening.retry`)."""
+        """Return the hosted partition; raise the fault of one that could not be opened.
+
+        `opening.retry` tries again to open such partitions, on a thread.
+        """
         hosted = self._hosted.get((name, number))
         if hosted is None or name in self._hidden:
             meta = self.check_partition(name, number)
@@ -176,7 +181,7 @@ class PartitionRegistry:
         return hosted
 
     def holds(self, topic: Topic, number: int) -> bool:
-        """Whether this node has a replica of a partition: of a topic that it has alone it has all."""
+        """Return whether this node has a replica of a partition. A standalone node has all."""
         return bool(topic.holder) or self.number in topic.assignments[number].replicas
 
     def require_held(self, topic: Topic, number: int) -> None:
@@ -187,17 +192,17 @@ class PartitionRegistry:
             )
 
     def partitions(self, name: str) -> list[Partition]:
-        """Those of a topic that this node has."""
+        """Return the partitions of a topic that this node has."""
         meta = self.meta(name)
         return [self.partition(name, number) for number in range(meta.partitions) if self.holds(meta, number)]
 
     def sole_partition(self, name: str) -> Partition:
-        """The partition of a topic that has one: for dialects that know no partitions."""
+        """Return the partition of a topic with only one, for dialects without partitions."""
         self.check_sole_partition(name)
         return self.partition(name, 0)
 
     def check_sole_partition(self, name: str) -> None:
-        """It need not be here."""
+        """Raise unless the topic has exactly one partition, here or on another node."""
         partitions = self.meta(name).partitions
         if partitions != 1:
             raise BrokerError(
@@ -206,11 +211,11 @@ class PartitionRegistry:
             )
 
     def hosted(self, name: str, number: int) -> Partition | None:
-        """The partition if it is open: who only looks opens nothing."""
+        """Return the partition if it is registered, without opening its log."""
         return self._hosted.get((name, number))
 
     def opened(self, name: str | None = None) -> Iterator[Partition]:
-        """The partitions that could be opened, of one topic or of all; the logs of some may be closed for now."""
+        """Yield the partitions that could be opened, of one topic or of all; the logs of some may be closed."""
         if name is None:
             yield from list(self._hosted.values())
             return
@@ -220,8 +225,11 @@ class PartitionRegistry:
                 yield hosted
 
     def open_partition(self, topic: Topic, number: int, *, at_rest: bool = False) -> Partition:
-        """Open a partition that nobody finds yet; may run on any thread. With `at_rest`, one that was closed cleanly and of which
-        this node has the only replica stays closed until it is used; the node's own are used at once."""
+        """Open a partition that is not registered yet; runs on any thread.
+
+        With `at_rest`, a cleanly closed partition whose only replica is on this node stays closed until it is used.
+        Internal topics are opened immediately.
+        """
         found = self._folder.find(topic.name)
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
@@ -241,8 +249,10 @@ class PartitionRegistry:
         return hosted
 
     def assigned(self, topic: Topic, number: int, epoch: int = 0) -> Assigned:
-        """The assignment of a partition of a lone node. Its log may have epochs that the metadata does not: that of a folder
-        that was used elsewhere."""
+        """Return the assignment of a standalone node's partition.
+
+        Its log may have newer epochs than the metadata, if the folder was used elsewhere.
+        """
         known = topic.assignments[number]
         if epoch > known.leader_epoch:
             known = msgspec.structs.replace(known, leader_epoch=epoch)
@@ -262,8 +272,10 @@ class PartitionRegistry:
         )
 
     def may_reset(self, name: str, number: int) -> bool:
-        """Whether a partition that cannot be opened here can be copied from others: it is its data that is wrong, somebody else
-        leads, and no set counts on this copy."""
+        """Return whether a partition that cannot be opened may be resynced from other replicas.
+
+        It may if its data is damaged, another node leads it, and the copy here is neither in sync nor eligible.
+        """
         fault, topic = self.offline.get((name, number)), self.topics.get(name)
         found = self._folder.find(name)
         if fault is None or topic is None or found is None or found.topic_id != topic.topic_id:
@@ -274,17 +286,17 @@ class PartitionRegistry:
         return known.leader not in (None, self.number) and self.number not in known.in_sync + known.eligible
 
     def reset_log(self, name: str, number: int) -> None:
-        """On a thread."""
+        """Reset the log to an empty one; runs on a thread."""
         self._folder.reset_log(name, number)
 
-    # -- changes, after they are durable -----------------------------------------------------------------------
+    # -- changes, after they are durable ------------------------------------------------------------------------
 
     def put(self, topic: Topic) -> None:
-        """A topic is there, or is another than before."""
+        """Add a topic, or replace its description."""
         (self._hidden if is_hidden(topic.name) else self._topics)[topic.name] = topic
 
     def host(self, partitions: Iterable[Partition], faults: Iterable[NotOpened] = ()) -> None:
-        """Partitions were opened, and others could not be: from now on they are found, or say why not."""
+        """Register opened partitions, and the faults of those that could not be opened."""
         opened = list(partitions)
         for hosted in opened:
             place = hosted.topic, hosted.number
@@ -295,17 +307,17 @@ class PartitionRegistry:
         (self.cluster or self._alone).opened(opened)
 
     def take_offline(self, hosted: Partition, fault: StorageFault) -> None:
-        """A partition that was closed cannot be opened again: whoever asks for it, or waits for it, is told why."""
+        """Take a closed partition offline that cannot be opened again; its waiters and later requests get the fault."""
         if self._hosted.pop((hosted.topic, hosted.number), None) is not None:
             self.offline[(hosted.topic, hosted.number)] = fault
             hosted.wake()
 
     def forget_faults(self, name: str) -> None:
-        """Why partitions of a topic could not be opened is of the past."""
+        """Drop the recorded faults of a topic's partitions."""
         self.offline = {place: fault for place, fault in self.offline.items() if place[0] != name}
 
     def remove(self, name: str) -> list[Partition]:
-        """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
+        """Remove a topic and wake its waiters. Returns its registered partitions, for the caller to close."""
         gone = list(self.opened(name))
         del (self._hidden if name in self._hidden else self._topics)[name]
         self.forget_faults(name)
@@ -315,7 +327,7 @@ class PartitionRegistry:
         return gone
 
     def release(self, name: str, numbers: Iterable[int]) -> list[Partition]:
-        """Partitions of a topic are held by others now. Returns what is open of them, to be closed."""
+        """Remove partitions that other nodes hold now. Returns those that are registered, for the caller to close."""
         gone = []
         for number in numbers:
             self.offline.pop((name, number), None)
@@ -326,15 +338,15 @@ class PartitionRegistry:
         return gone
 
     def is_due(self, hosted: Partition, now_ms: int) -> bool:
-        """Whether `maintain_log` may find something to do."""
+        """Return whether `maintain_log` may have work to do."""
         return hosted.is_due(self.topics[hosted.topic].settings, now_ms)
 
     def maintain_log(self, hosted: Partition, now_ms: int) -> None:
-        """On a thread: let go what may go. A log that is closed is opened: ask `is_due` before."""
+        """Run retention and compaction on a thread. Opens a closed log, so check `is_due` first."""
         maintain_log(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
 
     def close(self) -> None:
-        """Close what is open; a server does that beside the loop before (`closing.close_partitions`)."""
+        """Close all partitions. A server first closes them on threads (`closing.close_partitions`)."""
         for hosted in self._hosted.values():
             hosted.close()
         self._hosted.clear()

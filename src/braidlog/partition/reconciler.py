@@ -1,10 +1,13 @@
-"""Changes of metadata, carried out: the folder and the hosted partitions follow the image.
+"""Carry out changes of the metadata: the data folder and the hosted partitions follow the image.
 
-Knows: the order check, propose, durable, apply, reconcile, answer. Refuses to know: what is changed, and why.
-Invariants: one change of topics at a time, which costs what it changes; nothing on disk or in memory changes for an event
-before it is durable; that a folder was made is durable before anything in it is acknowledged; no log is opened twice, by a start
-and by what arrives meanwhile; whatever a crash leaves undone is done when the node starts again; what is kept of a topic
-elsewhere (commits, groups, snapshots) hears of its end or growth before the change is acknowledged.
+Each change runs in this order: check, propose, durable, apply, reconcile, answer. Invariants:
+
+- One change of topics runs at a time, and costs only what it changes.
+- Nothing on disk or in memory changes for an event before the event is durable.
+- The creation of a folder is durable before anything in it is acknowledged.
+- No log is opened twice, by a start and by metadata that arrives during it.
+- The next start completes what a crash interrupted.
+- Commits, groups and snapshots of a topic learn of its deletion or growth before the change is acknowledged.
 """
 
 import contextlib
@@ -45,12 +48,12 @@ TopicChanged = Callable[[str], Awaitable[None]]
 BeforeRelease = Callable[[int, PartitionLog], object]
 Faults = dict[str, StorageFault | BrokerError]
 NOTED_AT_ONCE = 1_000
-"""In one entry of the metadata, which has a largest size."""
+"""The most items in one entry of the metadata, whose size is limited."""
 _TURN = "the topics' metadata"
 
 
 class Reconciler:
-    """`await change(name, decide)`: the one way to change a topic."""
+    """Change topics with `await change(name, decide)`; no other code changes one."""
 
     def __init__(
         self,
@@ -60,7 +63,7 @@ class Reconciler:
         runtime: Runtime,
         before_release: Mapping[str, BeforeRelease] = MappingProxyType({}),
     ) -> None:
-        """`before_release`: by the name of a topic, what is done with the log of a partition that goes to other nodes."""
+        """`before_release`: by topic name, called with the log of a partition that moves to other nodes."""
         self._before_release = before_release
         self._metadata = metadata
         self._folder = folder
@@ -76,7 +79,10 @@ class Reconciler:
             self._unnoted = []
 
     def _start(self) -> list[FolderMade]:
-        """Finish what a crash left undone. Nobody is served yet: that something was made is returned, to be noted."""
+        """Complete what a crash interrupted, before any request is served.
+
+        Returns the created folders, to be recorded.
+        """
         made: list[FolderMade] = []
         for action in self._actions(None):
             if isinstance(action, RecordFolderCreated):
@@ -87,13 +93,16 @@ class Reconciler:
         return made
 
     async def note_made(self) -> None:
-        """Before anyone is served: note what was made at the start, where others write the metadata too."""
+        """Record the folders created at the start in the metadata, if other nodes write it too.
+
+        Call it before any request is served.
+        """
         while noted := self._unnoted[:NOTED_AT_ONCE]:
             await self._metadata.change(partial(_still_hosted, noted))
             del self._unnoted[:NOTED_AT_ONCE]
 
     async def open_all(self) -> Opened:
-        """At a start: open what this node holds, in a turn: what follows from metadata that arrives opens what is closed, too."""
+        """Open all partitions of this node at its start, in a turn: arriving metadata also opens partitions."""
         async with self._turns.acquire(_TURN):
             hosting = self._hosting
             places = [(topic, each) for topic in hosting.topics.values() for each in self._closed(topic)]
@@ -101,15 +110,15 @@ class Reconciler:
             return Opened(list(hosting.opened()), [NotOpened(*place, why) for place, why in hosting.offline.items()])
 
     def when_changed(self, listener: TopicChanged) -> None:
-        """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
+        """Call `listener` for every deleted or grown topic, before the change is acknowledged."""
         self._listeners.append(listener)
 
     def when_made(self, listener: TopicChanged) -> None:
-        """The same of every new topic."""
+        """Call `listener` for every new topic, before the change is acknowledged."""
         self._made_listeners.append(listener)
 
     async def change(self, name: str, decide: Decide) -> None:
-        """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
+        """Change the topic `name`; raises `StorageFault` if the metadata has changed and the folder cannot follow."""
         async with self._turns.acquire(_TURN):
             await self._metadata.change(decide)
             faults = await self._catch_up()
@@ -117,7 +126,7 @@ class Reconciler:
                 raise faults[name]
 
     async def apply_metadata(self) -> Faults:
-        """Carry out what came into the metadata by itself; returns what the folder could not follow, by topic."""
+        """Carry out changes that arrived in the metadata; return the faults of the folder, by topic."""
         async with self._turns.acquire(_TURN):
             return await self._catch_up()
 
@@ -126,21 +135,21 @@ class Reconciler:
         faults: Faults = {}
         for action in self._actions(self._behind):
             if _name(action) in faults:
-                continue  # each step stands on the one before: what could not be noted as made is not served
+                continue  # each step depends on the one before: a folder that could not be recorded is not served
             try:
                 await self._carry_out(action)
             except (StorageFault, BrokerError) as fault:
-                # The others are not to suffer from it: it is tried again at the next change, and at the next start.
+                # A fault must not affect the other topics: the next change and the next start retry this one.
                 faults.setdefault(_name(action), fault)
         self._behind = set(faults)
         return faults
 
     def _actions(self, names: Collection[str] | None) -> list[Action]:
-        """What is to be done for topics that have changed; None: for all."""
+        """Return the actions for changed topics; None: for all topics."""
         folder, hosting = self._folder, self._hosting
         found = folder.topics() if names is None else [meta for name in names if (meta := folder.find(name))]
         topics = self._metadata.image.topics
-        # What was made of a topic of the same name that is no node's own is in the metadata.
+        # Creations of topics that are not internal to this node are recorded in the metadata instead.
         remembered = [each for each in folder.identity.internal_topics if each in topics and is_nodes_own(topics[each])]
         return list(
             reconcile(
@@ -154,7 +163,10 @@ class Reconciler:
         )
 
     def _note(self, topic: Topic) -> list[FolderMade]:
-        """That the folder of a topic was made: in the folder for a topic of the node's own, else in the metadata."""
+        """Record the creation of a topic's folder.
+
+        For an internal topic of the node it is recorded in the data folder, otherwise in the metadata.
+        """
         if is_nodes_own(topic):
             self._folder.remember_internal(topic.name)
             return []
@@ -163,14 +175,14 @@ class Reconciler:
 
     async def _carry_out(self, action: Action) -> None:
         if self._hosting.cluster is not None and isinstance(action, (Lead, Follow)):
-            return  # the replica hears of it from the metadata itself
+            return  # the metadata itself informs the replica
         if isinstance(action, RecordFolderCreated):
             made = await self._runtime.blocking(lambda: self._note(action.topic))
             await self._metadata.change(lambda image: made if action.topic.name in image.topics else [])
             return
         if isinstance(action, Open):
             await self._open(action)
-            if action.topic.observers:  # they ask on the loop, which opens nothing
+            if action.topic.observers:  # their requests run on the event loop, which opens nothing
                 await wake(self._hosting.opened(action.topic.name), self._hosting, self._runtime)
         closing: list[Partition] = []
         if isinstance(action, Close):
@@ -188,7 +200,10 @@ class Reconciler:
             await listener(_name(action))
 
     async def _open(self, action: Open) -> None:
-        """Open a topic's new partitions beside the loop, before anyone finds them; a new topic has all of them or is refused."""
+        """Open a topic's new partitions on threads, before requests find them.
+
+        If one of a new topic fails, all fail.
+        """
         places = [(action.topic, number) for number in self._to_open(action)]
         if not places:
             return
@@ -199,7 +214,7 @@ class Reconciler:
         self._hosting.host(*opened)
 
     def _to_open(self, action: Open) -> list[int]:
-        """New ones; in a cluster also those that this node has not had before."""
+        """Return the new partitions; in a cluster also those that this node has newly received."""
         topic, hosting = action.topic, self._hosting
         first = 0 if action.before is None else action.before.partitions
         if hosting.cluster is None:
@@ -207,7 +222,7 @@ class Reconciler:
         return self._closed(topic)
 
     def _closed(self, topic: Topic) -> list[int]:
-        """What this node holds of a topic, and has not tried to open yet."""
+        """Return the partitions of a topic that this node holds and has not tried to open yet."""
         hosting = self._hosting
         closed = [each for each in range(topic.partitions) if hosting.hosted(topic.name, each) is None]
         return [each for each in closed if hosting.holds(topic, each) and (topic.name, each) not in hosting.offline]
@@ -242,13 +257,13 @@ class Reconciler:
                 self._open_log(action)
 
     def _open_log(self, action: Lead | Follow) -> None:
-        """A log may be closed while the same node leads; a new epoch begins in it before it is led."""
+        """Open the log if it is closed; a new epoch begins in it before this node leads it."""
         log = self._hosting.partition(action.topic.name, action.number).reopen()
         if isinstance(action, Lead):
             log.begin_epoch(action.epoch)
 
     def _release(self, name: str, numbers: Collection[int], closing: list[Partition]) -> None:
-        """Also of what moved away while this node was down."""
+        """Release partitions, including those that moved away while this node was down."""
         before = self._before_release.get(name)
         if before is not None:
             opened = {each.number: each.log for each in closing}
@@ -280,18 +295,21 @@ class Reconciler:
         hosted.renew(topic.settings)
         if self._hosting.cluster is None:
             hosted.step(self._hosting.assigned(topic, hosted.number, hosted.leader_epoch))
-        hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
+        hosted.advance()  # `flush` or the followers may have changed, and so what counts as committed
 
 
 def _close(partitions: Iterable[Partition]) -> None:
-    """Of a topic that goes: what cannot be closed well goes all the same."""
+    """Close the partitions of a topic that is removed, even if some do not close cleanly."""
     for hosted in partitions:
         with contextlib.suppress(StorageFault):
             hosted.close()
 
 
 def _is_altered(topic: Topic, before: Topic) -> bool:
-    """Whether partitions have to know: not if only their leaders and sets are others, of which thousands may change at once."""
+    """Return whether its partitions must be informed.
+
+    They need not be if only leaders and replica sets changed, possibly of thousands of partitions.
+    """
     same = ("settings", "observers", "min_in_sync")
     return any(getattr(topic, each) != getattr(before, each) for each in same)
 

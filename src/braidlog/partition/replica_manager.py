@@ -1,8 +1,8 @@
-"""All replicas of a node, run: messages of peers, metadata, time and the disk reach each of them.
+"""Run all replicas of a node: pass messages of peers, metadata, ticks and disk events to each of them.
 
-Knows: which work of many partitions is done together (epochs that begin, proposals). Refuses to know: how messages travel, who is
-dead, who leads. Invariants: nothing is acted on before the node is registered; a peer speaks for itself alone; what is proposed
-and not heard of is asked for again by the partition's own ticks, never by this.
+Batches the work of many partitions (beginning epochs, proposals). Invariants: nothing happens before the node is
+registered. A peer speaks only for itself. Lost proposals are repeated by the partition's own ticks, never by this
+class.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -35,28 +35,28 @@ from braidlog.storage.folder.data_folder import DataFolder
 
 TICK_SECONDS: Final = 0.3
 GATHER_SECONDS: Final = 0.02
-"""Changes of in-sync sets that come within this time are one entry of the metadata."""
+"""Changes of in-sync sets within this time become one entry of the metadata."""
 SLICE_SECONDS: Final = 0.005
 TOLD_AT_ONCE: Final = 20
 PROPOSED_MAX: Final = 1_000
-"""Changes in one entry, which has a largest size."""
+"""The most changes in one entry of the metadata, whose size is limited."""
 
 Between = Fetch | Answer | Complaint
-"""What replicas say to each other."""
+"""The messages between replicas."""
 Received = Callable[[int, Key, Between | CorruptAnswer], None]
-"""received(node, key, message): a peer says something about a partition."""
+"""received(node, key, message): a peer sends a message about a partition."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 Begun = list[tuple[Partition, int]]
 P = TypeVar("P")
 Wanted = tuple[Partition, P]
-"""What a partition wants to have written to the metadata."""
+"""A proposal of a partition for the metadata."""
 
 
 class Transport(Protocol):
-    """The way to other nodes."""
+    """The transport to other nodes."""
 
     def send(self, node: int, key: Key, message: Between) -> None:
-        """Carry it there, or lose it; the order is kept. Calls nobody back before it returns."""
+        """Deliver the message or lose it; the order is kept. Makes no callback before it returns."""
         ...
 
 
@@ -64,8 +64,10 @@ T = TypeVar("T", bound=Transport)
 
 
 class ReplicaManager(Generic[T]):
-    """A `PartitionContext` with its `hosting`: `registered`, then `run` in a task; `received` for
-    what peers send, `follow` when the metadata moves."""
+    """A `PartitionContext` with its `hosting`. Call `registered`, then `run` in a task.
+
+    `received` takes messages of peers; call `apply_metadata` when the metadata changes.
+    """
 
     may_close = False
 
@@ -79,11 +81,11 @@ class ReplicaManager(Generic[T]):
         replaced: Callable[[], None],
         connect: Callable[[Received], T],
     ) -> None:
-        """`connect` makes the transport, which hands over what peers send."""
+        """`connect` creates the transport, which delivers messages of peers."""
         self.number = own_number(name)
         self.name = name
         self.incarnation: int | None = None
-        """None also while the node registers again: nothing is acted on meanwhile."""
+        """None also while the node registers again: nothing happens during this."""
         self.runtime = runtime
         self.spawn = spawn
         self.replaced = replaced
@@ -95,7 +97,7 @@ class ReplicaManager(Generic[T]):
         self._said: dict[Key, Wanted[Resign | ReportLogEnd]] = {}
         self._is_proposing = False
         self._behind: dict[Partition, None] = {}
-        """Partitions that have not been told yet what the metadata says."""
+        """Partitions that have not received their current assignment yet."""
         self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False
@@ -106,25 +108,27 @@ class ReplicaManager(Generic[T]):
         return (each for each in self.hosting.opened() if each.node is self)
 
     def damaged(self) -> list[tuple[str, int]]:
-        """The partitions whose copy here did not open whole: topic and number."""
+        """Return the damaged or offline partitions: topic and number."""
         broken = [(each.topic, each.number) for each in self.partitions if each.replicated.is_damaged]
         return sorted({*broken, *self.hosting.offline})
 
-    # -- what comes in -----------------------------------------------------------------------------------------
+    # -- incoming ----------------------------------------------------------------------------------------------
 
     def registered(self, incarnation: int) -> None:
-        """The node is registered, at its start or once more: it is another one for its cluster from now on."""
+        """Start a new incarnation after the node has registered, at its start or again."""
         self.incarnation = incarnation
         for each in self.partitions:
             each.registered_as(incarnation)
         self.apply_metadata()
 
-    def opened(self, partitions: Iterable[Partition]) -> None:  # noqa: ARG002 - those that have no news are passed over
+    def opened(self, partitions: Iterable[Partition]) -> None:  # noqa: ARG002 - partitions without news are skipped
         self.apply_metadata()
 
     def apply_metadata(self) -> None:
-        """Tell every partition what the metadata says of it now, if it does not know: those first that this node is to lead, and
-        of many the others later, in slices of the loop's time."""
+        """Give every partition its current assignment, first those that this node is to lead.
+
+        The rest follow later in slices of the event loop's time, if there are many.
+        """
         if self.incarnation is None:
             return
         news = sorted(self._news(self.partitions), key=lambda each: each[1].assignment.leader != self.number)
@@ -146,12 +150,12 @@ class ReplicaManager(Generic[T]):
             self._catch_up(list(islice(self._behind, TOLD_AT_ONCE)))
 
     def _catch_up(self, partitions: Sequence[Partition]) -> None:
-        """By the metadata as it is now, which may be newer than what made them late."""
+        """Apply the current metadata, which may be newer than the change that made these partitions late."""
         for each in partitions:
             self._behind.pop(each, None)
         if self.incarnation is not None:
             for each, told in self._news(partitions):
-                if each.replicated.replica.incarnation != self.incarnation:  # opened while the node registered
+                if each.replicated.replica.incarnation != self.incarnation:  # opened during the registration
                     each.registered_as(self.incarnation)
                 each.step(told)
 
@@ -167,20 +171,20 @@ class ReplicaManager(Generic[T]):
                 yield each, told
 
     def received(self, node: int, key: Key, message: Between | CorruptAnswer) -> None:
-        """A peer says something about a partition."""
+        """Deliver a peer's message to its partition."""
         if isinstance(message, (Fetch, Complaint)) and message.node != node:
-            return  # nobody speaks for another
+            return  # a peer speaks only for itself
         name = self.hosting.name_of(key[0].hex())
         found = None if name is None else self.hosting.hosted(name, key[1])
         if found is not None and found.node is self:
-            if found in self._behind:  # others know of an epoch that it has to hear of first
+            if found in self._behind:  # the peer knows an epoch that this partition must learn first
                 self._catch_up([found])
             found.step(message)
-        elif isinstance(message, Fetch):  # we have not heard of it yet, or it is gone: silence would be waited for
+        elif isinstance(message, Fetch):  # unknown here yet, or removed: without an answer the peer would wait
             self.send(node, key, Refused(message, Refusal.UNKNOWN_REPLICA, 0))
 
     async def run(self) -> None:
-        """Time, until it is cancelled."""
+        """Tick all partitions until the task is cancelled."""
         while True:
             await self.runtime.wakeup().wait(TICK_SECONDS)
             pace = YieldCounter()
@@ -192,7 +196,7 @@ class ReplicaManager(Generic[T]):
         if (listener := self.listeners.get(partition.topic)) is not None:
             listener(partition)
 
-    # -- what goes out -----------------------------------------------------------------------------------------
+    # -- outgoing ----------------------------------------------------------------------------------------------
 
     def send(self, node: int, key: Key, message: Between) -> None:
         self.transport.send(node, key, message)
@@ -204,7 +208,7 @@ class ReplicaManager(Generic[T]):
             self.spawn(self._begin_epochs(), "begin-epochs")
 
     async def _begin_epochs(self) -> None:
-        await yield_to_loop()  # what one change of the metadata begins is begun together
+        await yield_to_loop()  # epochs of one change of the metadata begin together
         while begun := self._beginning:
             self._beginning = []
             faults = await self.runtime.blocking(partial(self._begin_together, begun))
@@ -215,7 +219,7 @@ class ReplicaManager(Generic[T]):
         self._is_beginning = False
 
     def _begin_together(self, begun: Begun) -> dict[Partition, StorageFault]:
-        """On a thread: one save for all; if that is refused for one of them, each by itself."""
+        """Begin epochs on a thread with one save for all; if one log rejects its epoch, begin each separately."""
         faults: dict[Partition, StorageFault] = {}
         try:
             self._folder.begin_epochs([(each.replicated.log, epoch) for each, epoch in begun])
@@ -246,7 +250,7 @@ class ReplicaManager(Generic[T]):
             try:
                 await self._write(changes, said)
             except BrokerError:
-                # What became of it is not known. Changes are asked for again by the partitions, a resignation is not.
+                # The outcome is unknown. Partitions repeat their changes, but not a resignation.
                 self._said = {each.key: (each, proposal) for each, proposal in said} | self._said
                 await self.runtime.wakeup().wait(TICK_SECONDS)
             self.apply_metadata()

@@ -1,9 +1,8 @@
-"""One replica of a partition on this node: carries out, on its log, what the steps of `replication/` ask for.
+"""Run one replica of a partition on this node: apply the effects of `replication/` steps to its log.
 
-Knows: the log, the replica's state, in which order things are done. Refuses to know: sockets, threads, who waits for an answer:
-those are behind `ReplicaPort`. Invariants: the state's summary of the log and the log agree between two messages; what a step
-persists is done before anything of that step is sent, and told to those who wait last; the log is told after each step what is
-committed, and keeps it.
+Sockets, threads and waiting callers are behind `ReplicaPort`. Invariants: the state's summary of the log and the log
+agree between two messages. The effects of a step run in order: persist, send, then outcomes for waiting callers.
+After each step the log gets the current high watermark, and keeps it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -59,31 +58,32 @@ from braidlog.storage.log.partition_log import Appended, PartitionLog
 ANSWER_BYTES_MAX = 1024 * 1024
 Buffer = bytes | bytearray | memoryview
 Refused = BrokerError | ProtocolError | StorageFault
-"""Why the log did not take what it was to take."""
+"""Why the log rejected a write."""
 Persist = Callable[[], Refused | None]
 Apart = Callable[[Persist, Callable[[Refused | None], None]], None]
-"""apart(persist, then): do something that takes a disk long, and then, on the loop, what follows from it. Nothing may be told to
-the replica in between."""
+"""apart(persist, then): run a slow disk operation, then call `then` on the event loop. The replica gets no message
+in between.
+"""
 
 
 def at_once(persist: Persist, then: Callable[[Refused | None], None]) -> None:
-    """For whoever may wait."""
+    """Run both immediately, for a caller that may block."""
     then(persist())
 
 
 ON_DISK = (Write, Truncate, Resync, ResetLogTo, Trim)
-"""What is done to the log itself; all else is asked of others."""
+"""The effects on the log itself; all others concern other components."""
 
 
 class Produced(NamedTuple):
-    """What a producer sent, with all that its log has to know of it."""
+    """A producer's batches, with what the log needs to know about them."""
 
     data: Buffer
     headers: Sequence[BatchHeader]
     now_ms: int
     records_checked: bool = True
     own: bool = False
-    """Whether this node has sealed it."""
+    """Whether this node has sealed the batches."""
 
     @property
     def records(self) -> int:
@@ -91,48 +91,51 @@ class Produced(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """The end of a transaction."""
+    """A transaction marker."""
 
     data: bytes
     now_ms: int
 
 
 class ReplicaPort(Protocol):
-    """What is around a replica."""
+    """The interface through which a replica uses its node."""
 
     def now_ms(self) -> int:
-        """By a clock that never goes back."""
+        """Return the time of a monotonic clock."""
         ...
 
     def wall_ms(self) -> int:
-        """By the clock on the wall, for what is written."""
+        """Return the wall-clock time, for timestamps."""
         ...
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None: ...
 
     def propose(self, proposal: Proposal) -> None:
-        """To the metadata; what becomes of it is told by `Assigned` or `ChangeRefused`."""
+        """Propose a change to the metadata; the outcome arrives as `Assigned` or `ChangeRefused`."""
         ...
 
     def sync(self, end: int, cuts: int) -> None:
-        """Make durable what is below `end`, then `tell` what `ReplicaRunner.synced` says. Several may be one."""
+        """Make everything below `end` durable, then `step` with the result of `ReplicaRunner.synced`.
+
+        May merge several calls.
+        """
         ...
 
     def begin_epoch(self, epoch: int) -> None:
-        """Let the log begin an epoch, durably, then `tell` what became of it. May be done for many logs together."""
+        """Begin an epoch in the log durably, then `step` with the outcome. May be done for many logs together."""
         ...
 
     def beside(self, work: Callable[[], Message | None]) -> None:
-        """Do something slow beside the loop, one after the other in the order asked for; then `tell` what it returns."""
+        """Run slow work on a thread, one call after the other; then `step` with the message that it returns."""
         ...
 
     def outcome(self, outcome: Apply) -> None:
-        """To whoever waits on this node."""
+        """Report an outcome to a waiting caller on this node."""
         ...
 
 
 class ReplicaRunner:
-    """A `Replica` over a real log that was just opened. Everything that happens to it comes in by `tell` and `append`."""
+    """A `Replica` on a log that was just opened. All events reach it through `step` and `append`."""
 
     def __init__(
         self, log: PartitionLog, node: int, port: ReplicaPort, *, flush_on_ack: bool, apart: Apart = at_once
@@ -141,17 +144,19 @@ class ReplicaRunner:
         self._apart = apart
         self._port = port
         self._is_behind = False
-        """Whether the log has grown, or the watermark has moved, without a step."""
+        """Whether the log has grown, or the high watermark has advanced, without a step."""
         self.replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
         self.before_cut: Callable[[int, int], None] | None = None
-        """Called before records go that may not be committed: from one offset up to another. A `StorageFault` keeps them."""
+        """Called before records that may not be committed are removed: from one offset up to another. A
+        `StorageFault` keeps them.
+        """
         self._told_common_end = 0
 
     @property
     def replica(self) -> Replica:
-        """The state of the replica, with all that the short ways of an only replica have done."""
+        """The replica's state, including what the fast paths of an only replica have done."""
         if self._is_behind:
             self._is_behind = False
             before, log = self._replica, self.log
@@ -172,10 +177,13 @@ class ReplicaRunner:
         self.counts_alone = sole.commits_without_step(replica)
         self.acknowledges_alone = self.counts_alone and replica.min_in_sync <= 1
 
-    # -- the short ways of an only replica: nothing is asked of a step, and no message is built -----------------
+    # -- fast paths of an only replica: no step and no message -------------------------------------------------
 
     def append_alone(self, produced: Produced) -> Appended:
-        """Append what a producer sent; a retry returns the offsets it has. For an only replica that leads (`is_sole`)."""
+        """Append a producer's batches on the only replica (`is_sole`).
+
+        A retry returns the offsets of the first attempt.
+        """
         self._is_behind = True
         data, headers, now_ms, checked, own = produced
         return self.log.append(
@@ -185,17 +193,23 @@ class ReplicaRunner:
     def append_section_alone(
         self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records as one batch that is sealed in the log; its size, too. None: nothing was done."""
+        """Append packed records as one batch sealed in the log; return its offsets and size.
+
+        None: nothing was written.
+        """
         self._is_behind = True
         return self.log.append_section(section, count, base_timestamp, leader_epoch=self.epoch, now_ms=now_ms)
 
     def append_marker_alone(self, marker: bytes, now_ms: int) -> int:
-        """Append the end of a transaction; returns the offset after it."""
+        """Append a transaction marker; return the offset after it."""
         self._is_behind = True
         return self.log.append_marker(marker, leader_epoch=self._replica.epoch, now_ms=now_ms).next_offset
 
     def count_alone(self) -> bool:
-        """Commit what the only replica has, durably if the topic says so. Return whether the watermark has moved."""
+        """Commit what the only replica has, with `flush = ack` what is durable.
+
+        Return whether the high watermark has advanced.
+        """
         log = self.log
         counted = log.durable_offset if self._replica.flush_on_ack else log.end_offset
         if counted <= self.watermark:
@@ -205,18 +219,18 @@ class ReplicaRunner:
         return True
 
     def resume(self, assigned: Assigned, epoch: int) -> None:
-        """Lead on in `epoch`, the last one of a log that was opened again: the only replica is here."""
+        """Continue to lead in `epoch`, the last one of a reopened log with the only replica."""
         self.replica = sole.resumed(self._replica, assigned, epoch)
         self._keep_watermark()
 
-    # -- all others: a step for each message ---------------------------------------------------------------------
+    # -- all other events: a step for each message -------------------------------------------------------------
 
     def step(self, message: Message) -> None:
-        """Take one step, and carry out what follows from it.
+        """Take one step, and carry out its effects.
 
-        Raises what the log says to a producer's records: then nothing of them was written, and the step has not been taken.
+        Raises the log's error for a producer's records: then nothing was written, and the step is undone.
         """
-        if self.log.start_offset > self.replica.log.start:  # retention has let go of something
+        if self.log.start_offset > self.replica.log.start:  # retention has deleted records
             self.replica = self.replica.now(log=self.replica.log.trimmed(self.log.start_offset))
         self._take_common_end(message)
         if isinstance(message, Diverging):
@@ -233,7 +247,7 @@ class ReplicaRunner:
         self._apart(partial(self._persisted, on_disk), partial(self._finish_rest, before, message, rest))
 
     def _between_batches(self, answer: Diverging) -> Diverging:
-        """No batch is divided: a cut inside of one is made where it begins, and the step has to know that."""
+        """Move a truncation point inside a batch to its start: the step must know that no batch is divided."""
         role, log = self.replica.role, self.log
         if not isinstance(role, Follower) or not follower.is_for_my_question(role, answer):
             return answer
@@ -243,10 +257,10 @@ class ReplicaRunner:
         try:
             return msgspec.structs.replace(answer, end=min(answer.end, log.batch_start(point)))
         except StorageFault:
-            return answer  # the cut will say so itself
+            return answer  # the truncation itself will raise it
 
     def _is_slow(self, effect: Effect) -> bool:
-        """Whether something is synced, and more than once. A leader writes nothing of the kind but what it is told to delete."""
+        """Return whether the effect needs more than one sync. On a leader only a deletion of records does."""
         match effect:
             case Write(batch):
                 is_inside = batch.base < self.log.end_offset and not batch.is_empty
@@ -267,14 +281,15 @@ class ReplicaRunner:
         if self.replica.incarnation == before.incarnation:
             self._finish(before, message, rest, error or self._persisted(rest.persist))
             return
-        # Another life of the node has begun meanwhile, over what is in the log now. Nothing is said for the one before.
+        # The node has registered again during the work, with the current log. Send nothing for its previous
+        # incarnation.
         self.replica = self.replica.now(log=self._summed_up(self.replica))
         for outcome in rest.apply:
             self._port.outcome(outcome)
 
     def _finish(self, before: Replica, message: Message, ready: Ready, error: Refused | None) -> None:
         if error is not None:
-            # What was to be sent, and to be told, relies on what could not be written.
+            # The messages and outcomes depend on the write that failed.
             self._not_written(before, message, error)
             return
         self._keep_watermark()
@@ -286,14 +301,17 @@ class ReplicaRunner:
     # -- the epochs of a leader's records ----------------------------------------------------------------------
 
     def up_to_next_epoch(self, answer: Fetched) -> Fetched:
-        """The batches of one epoch: those of the next are asked for once more; its beginning is saved before, with others'."""
+        """Limit a response to the batches of one epoch.
+
+        The next fetch gets the batches of the next epoch, after the start of that epoch is saved.
+        """
         new = [each for each in answer.batches if each.end > self.log.end_offset]
         if not new or new[-1].epoch == new[0].epoch:
             return answer
         return msgspec.structs.replace(answer, batches=tuple(each for each in new if each.epoch == new[0].epoch))
 
     def epoch_to_begin(self, answer: Fetched) -> int | None:
-        """The epoch that begins at the end of the log with what a leader sent; None: no epoch does."""
+        """Return the epoch that the leader's batches begin at the log end; None if they begin none."""
         role, log = self.replica.role, self.log
         if not isinstance(role, Follower) or not follower.is_for_my_question(role, answer) or self.is_damaged:
             return None
@@ -302,13 +320,13 @@ class ReplicaRunner:
         return first.epoch if first is not None and is_new else None
 
     def has_epoch(self) -> None:
-        """An epoch was begun in the log, for records that are to follow: its history is another from now on."""
+        """Update the summary after an epoch was begun in the log for the records that follow."""
         epochs = tuple(self.log.state.epochs.entries())
         self.replica = self.replica.now(log=msgspec.structs.replace(self.replica.log, epochs=epochs))
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the log takes no more writes."""
+        """Whether the log accepts no more writes."""
         try:
             self.log.check_writable()
         except StorageFault:
@@ -321,11 +339,11 @@ class ReplicaRunner:
         return msgspec.structs.replace(summary_of(self.log), cuts=replica.log.cuts + 1)
 
     def _not_written(self, before: Replica, message: Message, error: Exception) -> None:
-        """Take the step back, and say what is wrong with the log, or with what a leader sent."""
+        """Undo the step, and report damage of the log or of the leader's batches."""
         if isinstance(message, Append):
             self.replica = before
         else:
-            # Some of a leader's batches may have been written, and others not.
+            # Only some of the leader's batches may have been written.
             self.replica = before.now(log=self._summed_up(before), flush_on_ack=self.replica.flush_on_ack)
         if self.is_damaged:
             self.step(Damaged())
@@ -333,11 +351,14 @@ class ReplicaRunner:
             raise error
         if isinstance(error, ProtocolError) and isinstance(message, Fetched):
             self.step(CorruptAnswer(message.question))
-        elif not isinstance(error, StorageFault) and not self.log.is_closed:  # a closed one has nothing more to say
+        elif not isinstance(error, StorageFault) and not self.log.is_closed:  # a closed log has nothing more to report
             raise error
 
     def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:
-        """Write a producer's batches; a retry of what is in the log waits until that is committed. All else is an outcome."""
+        """Append a producer's batches; a retry waits until the earlier batches are committed.
+
+        Errors are reported as outcomes.
+        """
         try:
             produced = Produced(data, list(read_headers(data)), self._port.wall_ms())
             if not self.is_leader or self.repeated(token, produced) is None:
@@ -348,7 +369,7 @@ class ReplicaRunner:
             self._port.outcome(Failed(token, Reason.UNAVAILABLE))
 
     def repeated(self, token: int, produced: Produced) -> Appended | None:
-        """What is in the log already, if this is a retry of it: `token` is told once that is committed."""
+        """Return the offsets of a retried batch; `token` settles once they are committed. None if the batch is new."""
         for header in produced.headers:
             duplicate = self.log.state.producers.check(header)
             if duplicate is not None:
@@ -364,7 +385,10 @@ class ReplicaRunner:
             self._told_common_end = message.common_end
 
     def _keep_watermark(self) -> None:
-        """Also if only the common end moved: it falls when a replica comes back with nothing."""
+        """Save the high watermark and the common end.
+
+        The common end may change alone: it falls when a replica comes back empty.
+        """
         is_alone = self.log.state.is_alone
         if self.is_sole and not sole.has_external(self.replica):
             if not is_alone:
@@ -390,7 +414,8 @@ class ReplicaRunner:
                 self._about_to_lose(self.log.watermark, self.log.end_offset)
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):
-                # A log that ended where its leader's begins now was not compared with it: nobody has what is below any more.
+                # A log that ended where its leader's begins now was not compared with it: no replica has the records
+                # below any longer.
                 self._about_to_lose(self.log.watermark, start)
                 self.log.advance_start(start)
             case Sync(end, cuts):
@@ -427,7 +452,7 @@ class ReplicaRunner:
 
     def epoch_started(self, epoch: int) -> Message | None:
         if self.replica.epoch != epoch or not isinstance(self.replica.role, Leader):
-            return None  # it is over before it has begun: another one is in force, whose records may follow already
+            return None  # another epoch is current, and its records may follow already
         try:
             self.log.begin_epoch(epoch)
         except StorageFault:
@@ -441,7 +466,7 @@ class ReplicaRunner:
             return Damaged()
         return None
 
-    # -- to others ---------------------------------------------------------------------------------------------
+    # -- to other nodes ----------------------------------------------------------------------------------------
 
     def _send(self, message: Send) -> None:
         match message:
@@ -478,7 +503,7 @@ class ReplicaRunner:
 
 
 def summary_of(log: PartitionLog) -> LogSummary:
-    """What replication has to know of a log that was just opened."""
+    """Summarize a log that was just opened, for replication."""
     return LogSummary(
         start=log.start_offset,
         end=log.end_offset,

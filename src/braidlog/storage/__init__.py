@@ -1,6 +1,8 @@
-"""The segment log: partitions of segments on a disk.
+"""Store partitions as segment logs on a disk.
 
-Knows: what is on disk, what of it is durable, what of it is damaged. Refuses to know: networks, dialects, event loops.
-Synchronous. `files.py` alone touches the operating system; everything else speaks to the `Disk` it is given.
+This package knows what is on disk, what of it is durable and what is damaged. It has no networks, dialects or event
+loops: every call is synchronous. Only `files.py` calls the operating system; every other module uses the `Disk` that
+it receives.
+
 May import: model, codec.
 """

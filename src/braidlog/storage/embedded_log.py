@@ -1,7 +1,7 @@
-"""A log in a folder, used from a script: no server, no socket.
+"""Use topics in a data folder from a script, without a server.
 
-Knows: topics and records, as a person thinks of them. Refuses to know: dialects, networks.
-Invariant: what `append` returned is as safe as the topic's `flush` says; what `read` gives will be there the next time.
+The API has topics and records, no dialects or networks. Invariants: a record that `append` acknowledged is as
+durable as the topic's `flush` setting says. A record that `read` returned stays readable.
 
     with Log("data") as log:
         topic = log.create_topic("clicks")
@@ -49,7 +49,7 @@ class Topic:
         self._round = 0
         self._closed = False
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -64,11 +64,12 @@ class Topic:
         return self._meta.settings
 
     def partition(self, number: int = 0) -> PartitionLog:
-        """The storage of one partition, opened on first use."""
+        """Return the log of one partition; opens it on first use."""
         partition = self._partitions.get(number)
         if partition is None:
             with self._log.lock:
-                # A closed topic must not open its partitions again: the folder, or the name, may be somebody else's now.
+                # A closed topic must not open its partitions again: another process may use the folder, or a new topic
+                # the name.
                 if self._closed:
                     raise BrokerError(Reason.LOG_CLOSED, f"topic {self.name!r} in {self._log.path} is closed")
                 partition = self._partitions.get(number)
@@ -79,7 +80,7 @@ class Topic:
         return partition
 
     def close_partition(self, number: int) -> None:
-        """Close a partition until it is used again."""
+        """Close a partition; the next use opens it again."""
         with self._log.lock:
             partition = self._partitions.pop(number, None)
             if partition is not None:
@@ -89,7 +90,7 @@ class Topic:
         return self.partition(partition).start_offset
 
     def end_offset(self, partition: int = 0) -> int:
-        """The end of what can be read: with `flush = ack`, of what is durable."""
+        """Return the end of the readable records: with `flush = ack`, the durable offset."""
         return self._readable_end(self.partition(partition))
 
     def _readable_end(self, partition: PartitionLog) -> int:
@@ -107,9 +108,9 @@ class Topic:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> int:
-        """Append one record and return its offset, as soon as it is as safe as the topic's `flush` says.
+        """Append one record and return its offset once it is as durable as the topic's `flush` setting says.
 
-        Records with a key go to the partition that Kafka's clients would choose; others take turns.
+        A record with a key goes to the partition that Kafka's clients choose; others are distributed round-robin.
         """
         record = NewRecord(value, key, tuple(headers), timestamp_ms)
         return self.append_many([record], partition=self._choose(key) if partition is None else partition).base_offset
@@ -121,13 +122,13 @@ class Topic:
         partition: int = 0,
         compression: Compression = Compression.NONE,
     ) -> Appended:
-        """Append records to one partition as one batch: all of them or none."""
+        """Append records to one partition as one batch, all or none."""
         if not records:
             raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one record")
         return self.append_batch(self._encode(records, compression), partition=partition)
 
     def append_batch(self, batch: bytes, *, partition: int = 0) -> Appended:
-        """Append a batch as a Kafka client made it (RecordBatch v2)."""
+        """Append a batch as encoded by a Kafka client (RecordBatch v2)."""
         target = self.partition(partition)
         appended = target.append(batch, now_ms=self._log.clock.now_ms())
         if self.settings.flush is Flush.ACK:
@@ -164,7 +165,7 @@ class Topic:
         records_max: int = 1000,
         committed_only: bool = True,
     ) -> list[Record]:
-        """Up to `records_max` records from `offset` (default: the first there is); empty at the end of the log."""
+        """Return up to `records_max` records from `offset` (default: the log start); empty at the end of the log."""
         found: list[Record] = []
         for record in self.iterate(offset, partition=partition, committed_only=committed_only):
             found.append(record)
@@ -173,14 +174,14 @@ class Topic:
         return found
 
     def __iter__(self) -> Iterator[Record]:
-        """Every record of every partition, partition by partition."""
+        """Yield every record, partition by partition."""
         for number in range(self.partitions):
             yield from self.iterate(partition=number)
 
     def iterate(
         self, offset: int | None = None, *, partition: int = 0, committed_only: bool = True
     ) -> Iterator[Record]:
-        """The records from `offset` to what is the end when it is reached. Memory: about one megabyte of log."""
+        """Yield the records from `offset` to the log end. Buffers about one megabyte of the log."""
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
         while found := self._next_slice(source, position, committed_only=committed_only):
@@ -200,15 +201,15 @@ class Topic:
         timeout: float | None = None,
         committed_only: bool = True,
     ) -> Iterator[Record]:
-        """Like `iterate`, but at the end wait for more; stop when nothing came for `timeout` seconds (None: never).
+        """Iterate, and wait for new records at the end; stop when none arrives for `timeout` seconds (None: never).
 
-        It ends when the log or the topic is closed, and raises the fault of a partition that has stopped.
+        Ends when the log or the topic closes; raises the fault of a failed partition.
         """
         source = self.partition(partition)
         position = source.start_offset if offset is None else offset
         durable = self.settings.flush is Flush.ACK
         while not source.is_closed:
-            seen = self._readable_end(source)  # before reading: what comes after the read is then not slept over
+            seen = self._readable_end(source)  # before the read: the wait then notices records that arrive after it
             while found := self._next_slice(source, position, committed_only=committed_only):
                 data = found.read()
                 yield from self._records(source, data, position, found.next_offset, committed_only=committed_only)
@@ -229,7 +230,7 @@ class Topic:
                     yield Record(*row)
 
     def _checked(self, source: PartitionLog, data: bytes, end: int) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches of a slice, which was checked when it was first read: the disk may have changed it since."""
+        """Yield the batches of a slice, verified again: the disk may have changed since the first verification."""
         batches = iter_batches(data)
         expected: int | None = None
         while True:
@@ -247,7 +248,7 @@ class Topic:
             raise _changed(source, f"the batches end at offset {expected}, not {end}")
 
     def offset_at(self, timestamp_ms: int, *, partition: int = 0) -> int | None:
-        """The offset of the first record written at or after `timestamp_ms`; None if there is none."""
+        """Return the offset of the first record written at or after `timestamp_ms`, or None."""
         source = self.partition(partition)
         for batch in source.find_batch_by_time(timestamp_ms):
             for row in decode_batch(batch, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
@@ -255,20 +256,20 @@ class Topic:
                     return row[0]
         return None
 
-    # -- upkeep ----------------------------------------------------------------------------------------------
+    # -- maintenance -----------------------------------------------------------------------------------------
 
     def delete_before(self, offset: int, *, partition: int = 0) -> int:
-        """Delete the records below `offset`; return the new start."""
+        """Delete the records below `offset`; return the new log start."""
         return self.partition(partition).advance_start(offset)
 
     def retain(self) -> None:
-        """Apply the topic's retention by age and size now, and forget producers that have been silent for long."""
+        """Apply the topic's retention by age and size now, and remove idle producers."""
         for number in range(self.partitions):
             self.partition(number).expire_producers(self._log.clock.now_ms())
             retain(self.partition(number), self._log.clock.now_ms())
 
     def compact(self) -> list[Compacted]:
-        """Keep only the last record of each key in what is sealed; a topic that is being written to may be compacted."""
+        """Compact the sealed segments to the last record of each key; appends may continue during this."""
         return [self._compact(self.partition(number)) for number in range(self.partitions)]
 
     def _compact(self, partition: PartitionLog) -> Compacted:
@@ -276,12 +277,12 @@ class Topic:
         return Compaction(self._log.disk, self._log.folder.pool, partition, now_ms=now_ms).run()
 
     def flush(self) -> None:
-        """Make everything durable now, whatever the topic's `flush` says."""
+        """Make everything durable now, regardless of the topic's `flush` setting."""
         for partition in list(self._partitions.values()):
             partition.sync()
 
     def close(self) -> None:
-        """Close every partition, also when one fails; the first fault is raised at the end."""
+        """Close every partition even if one fails; the first fault is raised at the end."""
         with self._log.lock:
             self._closed = True
             partitions, self._partitions = list(self._partitions.values()), {}
@@ -290,7 +291,7 @@ class Topic:
                 stack.callback(partition.close)
 
     def renew(self, meta: TopicMeta) -> None:
-        """Take changed settings into use."""
+        """Apply changed settings."""
         self._meta = meta
         for partition in self._partitions.values():
             partition.settings = meta.settings
@@ -301,7 +302,7 @@ def _changed(source: PartitionLog, why: str) -> StorageFault:
 
 
 class Log:
-    """A data folder opened by this process alone. Use it in a `with` block, or `close` it."""
+    """A data folder that this process alone has open. Use it in a `with` block, or call `close`."""
 
     def __init__(
         self,
@@ -326,7 +327,7 @@ class Log:
 
     @property
     def flusher(self) -> Flusher:
-        """The thread that syncs what nobody waits for; started when first needed."""
+        """The thread that syncs partitions without a waiting caller; starts on first use."""
         if self._flusher is None:
             with self.lock:
                 if self._flusher is None:
@@ -351,20 +352,20 @@ class Log:
         return [meta.name for meta in self.folder.topics()]
 
     def topic(self, name: str) -> Topic:
-        with self.lock:  # two topics of one name would open its partitions twice
+        with self.lock:  # two objects for one topic would open its partitions twice
             topic = self._topics.get(name)
             if topic is None:
                 topic = self._topics[name] = Topic(self, self.folder.topic(name))
             return topic
 
     def create_topic(self, name: str, *, partitions: int = 1, **settings: Any) -> Topic:  # noqa: ANN401
-        """Create a topic; settings are those of `TopicSettings`, by name."""
+        """Create a topic; `settings` are fields of `TopicSettings` by name."""
         wanted = settings_from(settings)
         self._locked(lambda: self.folder.create_topic(name, partitions, wanted))
         return self.topic(name)
 
     def ensure_topic(self, name: str, *, partitions: int = 1, **settings: Any) -> Topic:  # noqa: ANN401
-        """The topic if it is there, else a new one."""
+        """Return the topic; create it if it does not exist."""
         if name in self.topics():
             return self.topic(name)
         return self.create_topic(name, partitions=partitions, **settings)
@@ -388,14 +389,14 @@ class Log:
             self.folder.topic(name)
             topic = self._topics.pop(name, None)
             if topic is not None:
-                with contextlib.suppress(StorageFault):  # what cannot be made durable is about to be deleted
+                with contextlib.suppress(StorageFault):  # data that cannot be made durable is deleted next
                     topic.close()
             self.folder.delete_topic(name)
 
         self._locked(change)
 
     def describe(self, name: str) -> dict[str, Any]:
-        """What a person wants to know of a topic, as plain values."""
+        """Return a topic's partitions and settings as plain values, for display."""
         topic = self.topic(name)
         logs = [topic.partition(number) for number in range(topic.partitions)]
         return {
@@ -413,7 +414,7 @@ class Log:
         }
 
     def close(self) -> None:
-        """Make everything durable, note the clean stop, and give the folder free."""
+        """Make everything durable, save the clean stop, and release the folder."""
         with self.lock:
             if self.is_closed:
                 return

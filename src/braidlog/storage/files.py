@@ -1,10 +1,10 @@
-"""The only door to the operating system's files.
+"""Access the file system: all file access goes through this module.
 
-Knows: system calls, their short counts and their errors. Refuses to know: what the bytes mean.
-Invariant: every call either did all of what it was asked or raised `StorageFault`; a short write is never a success.
+Does not handle: what the bytes mean. Invariant: every call does all of its work or raises `StorageFault`; a short
+write is never a success.
 
-`Disk` and `File` are what the rest of storage/ speaks to. `OsDisk` is the real one; `braidlog.testing.disk` has one
-that remembers what was synced and what was not, so that a crash can be played at any call.
+The other modules of storage/ use the protocols `Disk` and `File`. `OsDisk` is the real disk; `braidlog.testing.disk`
+tracks which writes were synced, so that a test can simulate a crash at any call.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 
 Buffer = bytes | bytearray | memoryview
 
-_IOVECS_MAX = 1024  # Linux's IOV_MAX: writev refuses more
+_IOVECS_MAX = 1024  # Linux's IOV_MAX: writev rejects more
 _TOO_MANY_OPEN = " (RLIMIT_NOFILE; raise it with `ulimit -n` or LimitNOFILE)"
 _ABSENT = (errno.ENOENT, errno.ENOTDIR)
 
@@ -34,37 +34,40 @@ class File(Protocol):
     def size(self) -> int: ...
 
     def append(self, parts: Sequence[Buffer], position: int) -> int:
-        """Write all parts, in order, starting at `position` (the end of what was written). Return the bytes written."""
+        """Write all parts in order, starting at `position` (the end of the written data).
+
+        Return the number of bytes written.
+        """
         ...
 
     def write_at(self, data: Buffer, position: int) -> None: ...
 
     def read_at(self, size: int, position: int) -> bytes:
-        """Return `size` bytes, fewer only where the file ends."""
+        """Return `size` bytes; fewer only at the end of the file."""
         ...
 
     def truncate(self, size: int) -> None: ...
 
     def sync(self) -> None:
-        """Return when everything written is on the disk. After an error nothing may be assumed about what is."""
+        """Block until all written data is on the disk. After an error the state of the data on the disk is unknown."""
         ...
 
     def forget(self, position: int, size: int) -> None:
-        """Let the page cache drop this (synced) range: sustained ingest then runs at disk speed."""
+        """Drop this (synced) range from the page cache, so that sustained ingest runs at disk speed."""
         ...
 
     def fileno(self) -> int:
-        """The descriptor for `sendfile`."""
+        """Return the descriptor, for `sendfile`."""
         ...
 
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
-    """A tree of files. A name made, renamed or removed is durable only after `sync_folder` of the folder that holds it."""
+    """A tree of files. A created, renamed or removed name is durable only after `sync_folder` of its parent folder."""
 
     def create(self, path: str) -> File:
-        """Create a new, empty file open for reading and writing. It must not exist."""
+        """Create a new, empty file open for reading and writing. The path must not exist."""
         ...
 
     def open(self, path: str, *, writable: bool) -> File: ...
@@ -80,11 +83,11 @@ class Disk(Protocol):
         ...
 
     def make_folder(self, path: str) -> None:
-        """Create a folder; its parent must exist. An existing folder is fine."""
+        """Create a folder; its parent must exist. Does nothing if the folder exists."""
         ...
 
     def names(self, folder: str) -> list[str]:
-        """The names in a folder, sorted. A folder that is not there is a `StorageFault`."""
+        """Return the names in a folder, sorted. Raises `StorageFault` if the folder does not exist."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -94,7 +97,7 @@ class Disk(Protocol):
     def sync_folder(self, path: str) -> None: ...
 
     def lock(self, path: str) -> "Lock":
-        """Take the folder for this process alone, or raise `BrokerError(FOLDER_IN_USE)`."""
+        """Lock the folder for this process, or raise `BrokerError(FOLDER_IN_USE)`."""
         ...
 
 
@@ -111,13 +114,13 @@ def _faults(path: str, doing: str) -> Iterator[None]:
 
 
 def _fault(error: OSError, path: str, doing: str) -> StorageFault:
-    """With what to do about it, where that is known."""
+    """Build a `StorageFault`, with a hint for the operator where one is known."""
     hint = _TOO_MANY_OPEN if error.errno == errno.EMFILE else _whose(path) if error.errno == errno.EACCES else ""
     return StorageFault(f"cannot {doing}: {error.strerror or error}{hint}", path)
 
 
 def _whose(path: str) -> str:
-    """Why this process may not use a path: whose it is, or the folder that keeps it from being looked at."""
+    """Return why this process has no access to a path: the path's owner or mode, or those of a parent folder."""
     try:
         found = os.stat(path)
     except OSError:
@@ -142,7 +145,7 @@ def _user(number: int) -> str:
 
 
 def is_full(fault: StorageFault) -> bool:
-    """Whether the disk refused for want of room: nothing is broken, and room can come back."""
+    """Return whether the disk was full: nothing is damaged, and a retry can succeed."""
     return fault.is_full
 
 
@@ -155,7 +158,7 @@ def read_whole(disk: Disk, path: str) -> bytes:
 
 
 def write_whole(disk: Disk, path: str, data: bytes) -> None:
-    """Create the file with these bytes, durable but for its name."""
+    """Create the file with this content. The content is durable, its name not yet."""
     file = disk.create(path)
     try:
         file.write_at(data, 0)
@@ -165,7 +168,7 @@ def write_whole(disk: Disk, path: str, data: bytes) -> None:
 
 
 class OsFile:
-    """A file descriptor that closes itself when the last holder lets go of it."""
+    """A file descriptor that closes when the last reference to it goes out of scope."""
 
     def __init__(self, descriptor: int, path: str) -> None:
         self._descriptor = descriptor
@@ -176,14 +179,15 @@ class OsFile:
             return os.fstat(self._descriptor).st_size
 
     def append(self, parts: Sequence[Buffer], position: int) -> int:
-        total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))  # two: nearly always
+        # Two parts is the common case.
+        total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))
         try:
             written = os.pwritev(self._descriptor, parts, position) if len(parts) <= _IOVECS_MAX else 0
         except OSError as error:
             raise StorageFault(f"cannot write: {error.strerror or error}", self.path) from error
         if written != total:
-            # A short write is real (a file size limit, a nearly full disk): go on from where it stopped until the
-            # kernel says why it stopped.
+            # A short write is real (a file size limit, a nearly full disk): write the rest until the kernel reports why
+            # it stopped.
             rest = memoryview(b"".join(parts))[written:]
             self.write_at(rest, position + written)
         return total
@@ -232,13 +236,13 @@ class OsFile:
                 os.close(descriptor)
 
     def __del__(self) -> None:
-        # A slice handed to a sender keeps its file alive after the segment was retired; this is where it ends.
+        # A slice in use by a sender keeps its file open after the segment was retired; the file closes here.
         with contextlib.suppress(StorageFault):
             self.close()
 
 
 class OsLock:
-    """An advisory lock held by an open folder: the kernel releases it when the process dies, however it dies."""
+    """An advisory lock on an open folder: the kernel releases it when the process ends, also after a crash."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -307,7 +311,10 @@ class OsDisk:
                 os.close(descriptor)
 
     def lock(self, path: str) -> OsLock:
-        """Lock the folder that `path` is in; `path` says who holds it. Without that file the folder is as locked as with it."""
+        """Lock the folder that holds `path`; the file at `path` names the process that holds the lock.
+
+        The lock is on the folder: it holds even if the file is missing.
+        """
         with _faults(path, "lock"):
             folder = parent(path)
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -328,7 +335,7 @@ class OsDisk:
 
 
 class FileStatus(NamedTuple):
-    """What a file was when it was looked at."""
+    """A file's inode, size and modification time at one point in time."""
 
     inode: int
     size: int
@@ -336,7 +343,7 @@ class FileStatus(NamedTuple):
 
 
 def file_status(path: str) -> FileStatus | None:
-    """None: there is no such file."""
+    """Return None if the file does not exist."""
     with _faults(path, "stat"):
         try:
             found = os.stat(path, follow_symlinks=False)
@@ -346,7 +353,10 @@ def file_status(path: str) -> FileStatus | None:
 
 
 def link(path: str, name: str) -> bool:
-    """Give the file a second name, under which it stays when the first one goes; False if there is no such file."""
+    """Add a hard link `name` to the file, which survives the removal of `path`.
+
+    Return False if `path` does not exist.
+    """
     with _faults(path, f"link to {name}"):
         try:
             os.link(path, name, follow_symlinks=False)
@@ -356,7 +366,7 @@ def link(path: str, name: str) -> bool:
 
 
 def remove_tree(disk: Disk, folder: str) -> None:
-    """With all that is in it."""
+    """Remove a folder with everything in it."""
     for name in disk.names(folder):
         path = join(folder, name)
         remove_tree(disk, path) if disk.is_folder(path) else disk.remove(path)
@@ -370,10 +380,10 @@ def _holder(path: str) -> str:
 
 
 def join(folder: str, *names: str) -> str:
-    """Paths are joined here so that no other module of storage/ needs `os`."""
+    """Join paths here, so that no other module of storage/ imports `os`."""
     return os.path.join(folder, *names)
 
 
 def parent(path: str) -> str:
-    """The folder that holds the name of `path`."""
+    """Return the folder that holds the name of `path`."""
     return os.path.dirname(os.path.abspath(path))

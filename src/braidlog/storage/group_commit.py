@@ -1,10 +1,9 @@
-"""Group commit: many wait, one syncs.
+"""Group commit: share one sync among many callers.
 
-Knows: how to turn many waits for durability into few syncs, on the waiters' own threads or on a thread of its own.
-Refuses to know: what is written. Invariant: a wait ends well only after a sync that began after its append.
+Invariant: a wait returns without an error only after a sync that began after its append.
 
-`GroupCommit` is for callers with a thread to spare: one of them syncs for all. `Flusher` is for callers without (an event
-loop), and for syncs that nobody waits for: intervals and windows.
+`GroupCommit` is for callers that can block a thread: one of them syncs for all. `Flusher` has its own thread, for
+event loops and for syncs without a waiting caller (intervals and windows).
 """
 
 import threading
@@ -21,12 +20,14 @@ from braidlog.storage.log.partition_log import PartitionLog
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
 SHARED_FROM = 16
-"""So many partitions at once are synced on several threads: a file system writes its journal once for all who wait for it."""
+"""At this many due partitions several threads sync them: the file system writes its journal once for all waiting
+syncs.
+"""
 SYNCERS = 8
 
 
 class _Waiter:
-    """Someone at a closed gate. Whoever opens it says whether to go home or to lead the next sync."""
+    """A thread that waits for a running sync. `leads` says, once the gate opens, whether it must sync itself."""
 
     __slots__ = ("gate", "leads", "next_offset")
 
@@ -38,10 +39,11 @@ class _Waiter:
 
 
 class GroupCommit:
-    """Waits for one partition. Whoever finds nobody syncing leads: it syncs for all who have appended by then.
+    """Block the callers of one partition until their appends are durable, with few syncs.
 
-    Who comes while a sync runs queues at a gate of its own and is let through when covered; the first one that is not
-    leads the next sync. A thread that is alone syncs at once, with nothing between it and the disk.
+    The first caller leads: it syncs for all who appended before. A caller that arrives during a sync waits at its
+    own gate. When that sync ends, all callers that it covers return, and the first caller that it does not cover
+    leads the next sync. A lone caller syncs immediately.
     """
 
     def __init__(self, partition: PartitionLog) -> None:
@@ -51,7 +53,7 @@ class GroupCommit:
         self._waiting: deque[_Waiter] = deque()
 
     def wait(self, next_offset: int) -> None:
-        """Return when everything below `next_offset` is durable; raise the fault if it cannot become so."""
+        """Block until everything below `next_offset` is durable; raise the fault if the sync fails."""
         waiter = None
         with self._lock:
             if self._partition.durable_offset >= next_offset:
@@ -71,7 +73,7 @@ class GroupCommit:
                 self._let_through()
 
     def _let_through(self) -> None:
-        """Open the gates of all that are durable, and one more: that one leads next, or fails as this one did."""
+        """Release every waiter whose append is durable, and one more, which leads the next sync."""
         durable = self._partition.durable_offset
         while self._waiting:
             waiter = self._waiting.popleft()
@@ -83,8 +85,10 @@ class GroupCommit:
 
 
 class Flusher:
-    """One thread that syncs partitions and their like: on request, at intervals, and when too much is un-synced. Many that are
-    due together (a node that has taken over a thousand partitions) are shared out to more threads."""
+    """Sync partitions on its own thread: on request, at intervals, and when too many bytes are not synced.
+
+    Many syncs that are due together (a node that takes over a thousand partitions) run on several threads.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -95,14 +99,14 @@ class Flusher:
         self._stopping = False
         self._syncers: ThreadPoolExecutor | None = None
         self.seconds = DurationHistogram()
-        """What its syncs took."""
+        """How long its syncs took."""
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
         self._thread.start()
 
     def submit(self, partition: Syncable, done: Done | None = None) -> None:
-        """Sync soon; `done` is called on the flusher's thread, with the fault if there was one.
+        """Sync a partition soon; `done` is called on the flusher's thread, with the fault if the sync failed.
 
-        Requests that arrive while a sync runs share the next one.
+        Requests that arrive during a sync share the next one.
         """
         with self._wake:
             if self._stopping:
@@ -113,10 +117,10 @@ class Flusher:
             self._wake.notify()
 
     def appended(self, partition: Syncable) -> None:
-        """Called after each append that nobody waits for: decides whether and when it has to be synced."""
+        """Schedule a sync if the partition needs one; called after each append without a waiting caller."""
         settings = partition.settings
         if partition.unsynced_bytes >= settings.flush_window_bytes:
-            # One at a time: asked again for every append while a sync runs, it would never stop syncing.
+            # At most one at a time: requested again for every append during a sync, the syncs would never stop.
             if partition not in self._windows:
                 self._windows.add(partition)
                 self.submit(partition)
@@ -126,7 +130,7 @@ class Flusher:
                 self._wake.notify()
 
     def stop(self) -> None:
-        """Finish what was asked for, then end the thread."""
+        """Complete all requested syncs, then end the thread."""
         with self._wake:
             self._stopping = True
             self._wake.notify()
@@ -138,7 +142,7 @@ class Flusher:
         while True:
             with self._wake:
                 while not self._has_work():
-                    self._wake.wait(self._time_left())  # asked again each time: an append may have brought it nearer
+                    self._wake.wait(self._time_left())  # computed again each time: an append may have moved it closer
                 if self._stopping and not self._requests:
                     return
                 batch, self._requests = self._requests, {}
@@ -156,7 +160,7 @@ class Flusher:
         return min(self._due.values(), default=self._clock.monotonic() + IDLE_SECONDS) - self._clock.monotonic()
 
     def _sync_all(self, batch: dict[Syncable, list[Done]]) -> Iterable[float]:
-        """What each sync took."""
+        """Sync every partition; return how long each sync took."""
         if len(batch) < SHARED_FROM:
             return map(self._sync, batch, batch.values())
         if self._syncers is None:
@@ -168,7 +172,7 @@ class Flusher:
         try:
             partition.sync()
         except StorageFault as error:
-            fault = error  # the partition has stopped; every later append says why
+            fault = error  # the partition has stopped; every later append raises this fault
         took = self._clock.monotonic() - began
         self._windows.discard(partition)
         for done in waiting:

@@ -1,9 +1,8 @@
-"""Open files, at most so many of them.
+"""Pool open files, up to a limit.
 
-Knows: which paths are open for reading, who holds a file open for writing, and who of them came first. Refuses to know: what is
-in the files, and how a holder makes sure that nothing is lost when it lets go.
-Invariant: a file leaves the pool without being closed under a reader; it closes when its last holder lets go. Files for writing
-are as many as allowed, but for those that are in use at this moment.
+The pool tracks files open for reading by path, and which partitions have a file open for writing. Invariant: a file
+that leaves the pool stays open until its last reader releases it. The number of files for writing stays within the
+limit, except for those in use.
 """
 
 import threading
@@ -16,27 +15,29 @@ OPEN_FILES_MAX = 512
 
 
 class Holder(Protocol):
-    """Who holds a file open for writing: a partition."""
+    """A partition that has a file open for writing."""
 
     @property
     def end_offset(self) -> int:
-        """Grows with use."""
+        """Used to detect activity: it grows with every append."""
         ...
 
     def maybe_close(self, *, settled_only: bool) -> bool:
-        """Close the file and say so to the pool, unless it is in use; with `settled_only`, only one that needs no sync.
+        """Close the file and remove itself from the pool, unless it is in use.
 
-        Never waits for a lock: whoever asks may hold another partition's.
+        With `settled_only`, close only if no sync is needed.
+
+        Never waits for a lock: the caller may hold another partition's.
         """
         ...
 
     def drop_reserve(self) -> None:
-        """End the file where its last record ends; without a sync."""
+        """Truncate the file to its last record, without a sync."""
         ...
 
 
 class FilePool:
-    """Files for reading, by path, and the partitions that have one open for writing: `open_max` of each."""
+    """Files for reading, by path, and the partitions with a file open for writing: at most `open_max` of each."""
 
     def __init__(self, disk: Disk, open_max: int = OPEN_FILES_MAX) -> None:
         self._disk = disk
@@ -57,7 +58,7 @@ class FilePool:
             return file
 
     def drop(self, path: str) -> None:
-        """Forget a path that is about to change or vanish."""
+        """Remove a path that is about to change or to be removed."""
         with self._lock:
             self._files.pop(path, None)
 
@@ -65,36 +66,39 @@ class FilePool:
 
     @property
     def writing(self) -> int:
-        """How many hold a file open for writing."""
+        """The number of partitions with a file open for writing."""
         return len(self._holders)
 
     def enlist(self, holder: Holder) -> None:
-        """Somebody is about to open a file for writing: others let go of theirs, if there are too many."""
+        """Register a partition that opens a file for writing; close other files if there are too many."""
         with self._lock:
             self._holders[holder] = holder.end_offset
             self._holders.move_to_end(holder)
         self._shrink(self._open_max, holder)
 
     def dismiss(self, holder: Holder) -> None:
-        """It has let go for good."""
+        """Unregister a partition that has closed its file."""
         with self._lock:
             self._holders.pop(holder, None)
 
     def make_room(self) -> None:
-        """On a thread, now and then: close early, so that whoever opens a file next need not sync another's first."""
+        """Close files early so that a later opening need not wait for another partition's sync.
+
+        Called periodically on a thread.
+        """
         self._shrink(self._open_max * 3 // 4, None)
 
     def drop_reserves(self) -> None:
-        """Every file that is open for writing ends where its last record ends; the others do anyway."""
+        """Truncate every file that is open for writing to its last record. Closed files have no reserve."""
         with self._lock:
             holders = list(self._holders)
         for holder in holders:
             holder.drop_reserve()
 
     def _shrink(self, count: int, asking: Holder | None) -> None:
-        """Many at once of those that need no sync, then of the others as few as may be.
+        """Close files down to `count`: first in bulk those that need no sync, then as few others as possible.
 
-        If all are in use there are more than allowed for a while.
+        If all files are in use, more than `count` stay open for a while.
         """
         for settled_only, enough in ((True, count * 7 // 8), (False, count)):
             if len(self._holders) <= count:
@@ -105,7 +109,7 @@ class FilePool:
                     return
 
     def _first_come(self, asking: Holder | None) -> list[Holder]:
-        """Whom to ask, in this order. Who has grown since it came or was last looked at goes behind the others, once."""
+        """Return the order in which to close: idle partitions first, then those that grew since the last check."""
         with self._lock:
             others = [(holder, seen) for holder, seen in self._holders.items() if holder is not asking]
             idle = [holder for holder, seen in others if holder.end_offset == seen]

@@ -1,14 +1,14 @@
-"""A small value kept in two files, so that one of them is always whole.
+"""Keep a small value in two files, so that one of them is always complete.
 
-Knows: how to replace a value so that a crash at any point leaves the old or the new one. Refuses to know: what it means.
-Invariant: a save overwrites the older slot only and is over when that slot is synced; a torn save therefore damages
-nothing that is in use. A value that must outlive damage to either file is saved twice.
+Invariants: a crash at any point of a save leaves the old or the new value. A save overwrites only the older copy and
+returns after that copy is synced; an interrupted save therefore damages nothing in use. A value that must survive
+damage to either file is saved twice.
 
-     0  magic      8   says what the value is
-     8  version    u16
+    0   magic      8   the kind of value
+    8   version    u16
     10  unused     u16
     12  sequence   u64  the larger one is newer
-    20  length     u32  bytes of payload, and nothing follows them
+    20  length     u32  bytes of payload, which ends the file
     24  crc        u32  CRC-32C of bytes 0..24 and the payload
     28  payload
 """
@@ -39,7 +39,7 @@ def pack_copy(magic: bytes, sequence: int, payload: bytes) -> bytes:
 
 
 def unpack_copy(magic: bytes, name: str, data: bytes) -> FileCopy:
-    """Return the slot, or raise `ValueError` with what is wrong with it."""
+    """Decode a copy; raise `ValueError` with the reason if it is invalid."""
     if len(data) < PAYLOAD_AT:
         raise ValueError(f"{len(data)} bytes are fewer than its header")
     found, version, _unused, sequence, length = _HEAD.unpack_from(data)
@@ -57,7 +57,7 @@ def unpack_copy(magic: bytes, name: str, data: bytes) -> FileCopy:
 
 
 class TwoCopyFile:
-    """The two files `<stem>.a` and `<stem>.b` of a folder."""
+    """The two files `<stem>.a` and `<stem>.b` in a folder."""
 
     def __init__(self, disk: Disk, folder: str, stem: str, magic: bytes) -> None:
         self._disk = disk
@@ -66,11 +66,11 @@ class TwoCopyFile:
         self._magic = magic
         self._newest: FileCopy | None = None
         self._unnamed: set[str] = set()
-        """Files that were made and whose names are not durable yet."""
+        """Files that were created and whose names are not durable yet."""
         self.faults: dict[str, str] = {}
 
     def load(self) -> list[FileCopy]:
-        """The whole slots, newest first. `faults` then names each file that is there and is not whole."""
+        """Return the valid copies, newest first. `faults` then has each existing file that is invalid."""
         slots = []
         self.faults = {}
         for name in self._names:
@@ -79,7 +79,7 @@ class TwoCopyFile:
                 continue
             file = self._disk.open(path, writable=False)
             try:
-                # As many as there are: a read makes room for what it asks for.
+                # Read no more than the file has: a read allocates the requested size.
                 size = file.size()
                 data = file.read_at(size, 0) if size <= PAYLOAD_AT + PAYLOAD_BYTES_MAX else b""
                 slots.append(unpack_copy(self._magic, name, data))
@@ -92,25 +92,25 @@ class TwoCopyFile:
         return slots
 
     def all_faults(self) -> dict[str, str]:
-        """After `load`: what is wrong with each file, one that is not there included."""
+        """After `load`: return the fault of each file, including missing ones."""
         missing = [name for name in self._names if not self._disk.exists(join(self._folder, name))]
         return {**self.faults, **dict.fromkeys(missing, "the file is missing")}
 
     def was_never_saved(self) -> bool:
-        """Whether there is no value: no file, or one alone that is not whole, as a first save leaves it that never ended."""
+        """Return whether no save ever completed: no file exists, or only an invalid one from an interrupted save."""
         return not self.load() and len(self.faults) < len(self._names)
 
     def even_out(self, slots: list[FileCopy]) -> None:
         """After `load`: save the newest value again unless both files hold it.
 
-        Two equal files were written one after the other, the first synced before the second: that value is durable. A value
-        in one file only may be what a failed or killed save left in the page cache.
+        Two equal files were written one after the other, and the first was synced before the second: that value is
+        durable. A value in only one file may be in the page cache alone, left by a failed or killed save.
         """
         if slots and (len(slots) < len(self._names) or slots[0].payload != slots[1].payload):
             self.save(slots[0].payload)
 
     def save(self, payload: bytes, *, copies: int = 1) -> None:
-        """Return when the value is durable in `copies` of the two files."""
+        """Block until the value is durable in `copies` of the two files."""
         for _ in range(copies):
             sequence = self._newest.sequence + 1 if self._newest else 1
             first = self._newest is None or self._newest.name == self._names[1]
@@ -136,7 +136,10 @@ class TwoCopyFile:
 
 
 def load_newest(pair: TwoCopyFile, what: str, *, read_only: bool) -> bytes:
-    """The newest payload, durable in both files; or a `StorageFault` that says what is wrong with both."""
+    """Return the newest payload, durable in both files.
+
+    Raise `StorageFault` with the faults of both if neither is valid.
+    """
     slots = pair.load()
     if not slots:
         why = "; ".join(f"{name}: {fault}" for name, fault in pair.faults.items()) or "both files are missing"

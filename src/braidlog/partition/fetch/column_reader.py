@@ -1,9 +1,7 @@
-"""A slice of the log as columns, without what its reader did not ask for: values and headers, or keys as well.
+"""Convert a slice of the log to columns with only the requested parts: values and headers, optionally keys.
 
-Knows: which batches are worth it, and how much is done in one turn. Refuses to know: who asked, how records and columns are
-packed.
-Invariants: blocks and batches are those of the slice, in its order, with all its offsets, and what is in a block was whole when
-it was read. Where anything is odd the slice itself is the answer: whoever sends or reads it knows what to say of it.
+Invariants: blocks and batches are those of the slice, in order and with all offsets, and were valid when they were
+read. In any unusual case the result is the slice itself, and its reader reports the error.
 """
 
 from sys import byteorder
@@ -16,13 +14,16 @@ from braidlog.storage.log.partition_log import FileSlice
 
 BATCH_BYTES_MAX = 1024 * 1024
 BATCH_RECORDS_MAX = 32 * 1024
-"""A larger one would take too long a turn of the loop: about a millisecond."""
+"""A larger batch would block the event loop for too long: more than about a millisecond."""
 TURN_BYTES = 512 * 1024
-"""Read at a time, and done with in one turn."""
+"""Bytes read and converted in one turn of the event loop."""
 
 
 async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
-    """The batches of a slice as blocks of columns where they can be; the slice if that would save less than a quarter of it."""
+    """Return the slice's batches as blocks of columns where possible.
+
+    Return the slice itself if that saves less than a quarter.
+    """
     if byteorder != "little":
         return found
     start, end = found.position, found.position + found.size
@@ -32,7 +33,7 @@ async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
         while start < end:
             data = found.file.read_at(min(size, end - start), start)
             done, at = _write_blocks(data, out, at, keys=keys)
-            if not done:  # a batch that is larger than what was read is read alone
+            if not done:  # a batch that is larger than the read is read alone
                 needed = read_header(data).size_bytes
                 if needed <= size or needed > end - start:
                     return found  # the file ends within it
@@ -51,7 +52,7 @@ async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
 
 
 def _write_blocks(data: bytes, out: bytearray, at: int, *, keys: bool) -> tuple[int, int]:
-    """How much of the data was done with, and where what was written of it ends."""
+    """Convert the data; return how many bytes of it are done, and the end of the output."""
     position = 0
     while position < len(data):
         following, at = write_block(
@@ -71,8 +72,10 @@ def _write_blocks(data: bytes, out: bytearray, at: int, *, keys: bool) -> tuple[
 
 
 def _next_size(size: int, left: int) -> int:
-    """What to read where so much was left of so much: mostly as many batches again, and not most of one more, which would be
-    read twice."""
+    """Return the next read size, given that the last one left `left` bytes of an incomplete batch.
+
+    Usually the same number of batches again, without most of one more, which would be read twice.
+    """
     if size > 2 * TURN_BYTES:
         return TURN_BYTES
     if left < size >> 5:

@@ -1,8 +1,8 @@
-"""Fetch: batches or records from any offset, waiting a while if there are none yet.
+"""Fetch batches or records from any offset, and wait for new ones at the end.
 
-Knows: what a consumer may see, how much fits, how long to wait. Refuses to know: how the answer is packed.
-Invariants: a consumer sees nothing at or above the high watermark (committed readers: the last stable offset); a replica sees
-all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
+Invariants: a consumer sees nothing at or above the high watermark (read_committed: the last stable offset); an
+external replica sees everything. The first batch is returned however large it is, so that no record blocks a
+consumer. Every wait has a deadline.
 """
 
 from collections.abc import Awaitable, Sequence
@@ -48,10 +48,10 @@ from braidlog.worker.jobs import Answer, ClipRecords, Worker
 T = TypeVar("T")
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
-"""What is taken of a large batch at once."""
+"""At most this much of a large batch is decompressed at a time."""
 
 COUNTED_AT_ONCE = 1000
-"""Batches whose headers are looked at in one turn of the loop: some three milliseconds."""
+"""Batches whose headers are read in one turn of the event loop: about three milliseconds."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -62,17 +62,17 @@ class Wanted(msgspec.Struct, frozen=True):
     offset: int
     bytes_max: int
     topic_id: str | None = None
-    """If given: not of another topic that has the name meanwhile."""
+    """If set, the topic must have this id: it may have been deleted and created again."""
     leader_epoch: int | None = None
-    """If given: only while this is the leader's epoch."""
+    """If set, this must be the current leader epoch."""
     in_sync: bool = False
-    """Whether a follower that is in sync may serve it as well as the leader; what it does not have yet is waited for."""
+    """Whether an in-sync follower may serve the request too; it waits for offsets that it does not have yet."""
     nearer: tuple[int, ...] = ()
-    """Nodes that its leader sends the reader to if they can serve it."""
+    """Nodes closer to the consumer: the leader refers it to one of them that can serve it."""
 
 
-class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
-    """There is no such offset. Carries what there is: some dialects tell it."""
+class OffsetOutOfRange(BrokerError):  # noqa: N818 - a reason with its offsets
+    """The offset is outside the log. Carries the log's offsets: some dialects return them."""
 
     def __init__(self, hosted: Partition, requested: int) -> None:
         self.requested = requested
@@ -85,11 +85,11 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, w
 
 
 Outcome = Fetched | BrokerError | StorageFault
-"""What became of one partition of a fetch of several."""
+"""The outcome for one partition of a fetch of several."""
 
 
 def _instead_of_records(hosted: Partition, want: Wanted) -> BrokerError | Fetched | None:
-    """That a follower does not have them yet, or whom to ask for them; None if they are read here."""
+    """Return the error of a follower that lags, or a referral to another node; None if the records are read here."""
     late = hosted.lag(want.offset)
     if late is not None or not want.nearer:
         return late
@@ -100,7 +100,7 @@ def _instead_of_records(hosted: Partition, want: Wanted) -> BrokerError | Fetche
 
 
 class _View(msgspec.Struct, frozen=True):
-    """What a reader may see."""
+    """What a consumer or replica may see."""
 
     committed_only: bool
     replica: str | None
@@ -113,16 +113,16 @@ class _View(msgspec.Struct, frozen=True):
 
 
 class Fetch:
-    """The use case."""
+    """The fetch service."""
 
     def __init__(self, hosting: PartitionRegistry, runtime: Runtime, worker: Worker) -> None:
         self._hosting = hosting
         self._runtime = runtime
         self._worker = worker
         self.records_read = 0
-        """Offsets that were handed out, markers among them."""
+        """Offsets returned, markers included."""
         self.bytes_read = 0
-        """Of batches that were found; of the last one a reader may have wanted a part only."""
+        """Bytes of the slices found; a consumer may have used only a part of the last batch."""
 
     async def fetch_each(
         self,
@@ -135,10 +135,10 @@ class Fetch:
         replica: str | None = None,
         leader_only: bool = False,
     ) -> list[Outcome]:
-        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them.
+        """Fetch batches of several partitions, `bytes_max` in total; wait up to `wait_ms` for `bytes_min` bytes.
 
-        A partition that cannot be served is an outcome of its own, and then nothing more is waited for. `leader_only` refuses
-        partitions that this node follows, also when it begins to follow one while this waits.
+        A partition that cannot be served has an error as its outcome, which ends the wait. `leader_only` rejects
+        partitions that this node follows, including one that it starts to follow during the wait.
         """
         deadline = self._runtime.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         enough = min(bytes_min, max(bytes_max, 1))
@@ -147,7 +147,7 @@ class Fetch:
         while True:
             served: list[Partition] = []
             budget = CheckBudget()
-            # Who looks in slices is woken by what moves behind it, before it has come to the end.
+            # A scan that spans several turns of the loop is woken by partitions that it has already passed.
             wakeup = self._runtime.wakeup(patient=True) if len(wanted) > SLICE else None
             try:
                 outcomes, size, closed = await self._collect(wanted, served, bytes_max, view, budget, wakeup)
@@ -156,7 +156,7 @@ class Fetch:
                     continue
                 if size < enough and len(served) == len(wanted):
                     if budget.is_spent:
-                        await yield_to_loop()  # there is more, and the next look finds this part checked
+                        await yield_to_loop()  # there are more batches, and the next round finds this part verified
                         continue
                     if await self._more(served, deadline, wakeup):
                         if size:
@@ -183,11 +183,10 @@ class Fetch:
         budget: CheckBudget,
         wakeup: Wakeup | None,
     ) -> tuple[list[Outcome], int, list[Partition]]:
-        """What there is now, how many bytes, and which partitions have to be opened before there is more.
+        """Collect the available batches; return outcomes, bytes, and the partitions whose logs must be opened first.
 
-        `served` gets the partitions that can be served, which wake `wakeup` from then on.
-
-        The first batch of all comes however large it is; after it, only what fits.
+        `served` gets the partitions that can be served; they wake `wakeup` from then on. The first batch of the
+        fetch is returned however large it is; later ones must fit.
         """
         left = bytes_max
         outcomes: list[Outcome] = []
@@ -210,7 +209,7 @@ class Fetch:
                 elif (log := hosted.open_log) is not None:
                     found = slice_of(log, want.offset, room, upto, budget, is_first=nothing_yet)
             except (BrokerError, StorageFault) as error:
-                # Kept as a value: its frames would keep it, and it them, until garbage is collected.
+                # Kept as a value: its frames would hold it, and it them, until the next garbage collection.
                 outcomes.append(error.with_traceback(None))
                 continue
             if isinstance(instead, Fetched):
@@ -220,14 +219,14 @@ class Fetch:
             if wakeup is not None:
                 hosted.watch(wakeup)
             if found is not None:
-                hosted.is_used = True  # who only waits at the end does not keep a log open
+                hosted.is_used = True  # a consumer that only waits at the end does not keep a log open
                 nothing_yet = False
                 left -= found.size
             outcomes.append(instead or self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
         return outcomes, bytes_max - left, closed
 
     def _find(self, want: Wanted, view: "_View") -> Partition:
-        """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
+        """Find the partition in every round: the topic may have been deleted or created again."""
         hosted = self._hosting.partition(want.topic, want.partition)
         if want.in_sync:
             hosted.require_in_sync()
@@ -239,7 +238,7 @@ class Fetch:
             hosted.require_epoch(want.leader_epoch)
         is_there = hosted.start_offset <= want.offset <= hosted.end_offset
         if not is_there and not (want.in_sync and hosted.lag(want.offset)):
-            # The end, not the watermark: a record that is there and not committed yet is waited for.
+            # The log end, not the high watermark: a consumer waits for a record that exists but is not committed yet.
             raise OffsetOutOfRange(hosted, want.offset)
         return hosted
 
@@ -249,7 +248,10 @@ class Fetch:
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 
     async def _more(self, hosted: Sequence[Partition], deadline: float, watching: Wakeup | None) -> bool:
-        """Wait until one of the partitions moves; False if the deadline comes first. `watching`: they wake it already."""
+        """Wait until one of the partitions changes; return False at the deadline.
+
+        `watching`: a wakeup that they wake already.
+        """
         left = deadline - self._runtime.monotonic()
         if left <= 0:
             return False
@@ -263,7 +265,7 @@ class Fetch:
         finally:
             unwatch(hosted, wakeup)
 
-    async def records(  # noqa: PLR0913 - a fetch has that many limits
+    async def records(  # noqa: PLR0913 - the limits of a fetch
         self,
         topic: str,
         partition: int,
@@ -277,11 +279,11 @@ class Fetch:
         leader_only: bool = False,
         beyond_end: bool = False,
     ) -> Records:
-        """Records of one partition from `offset` on: at least one if there is any, else about `bytes_max` bytes of them.
+        """Fetch records of one partition from `offset` on: at least one, otherwise about `bytes_max` bytes.
 
-        Offsets that hold no record (markers, aborted or compacted ones) are stepped over, so that a reader who knows only
-        record offsets is not held up by them. With `beyond_end`, an offset that is not there yet gives no records instead of
-        an error.
+        Offsets without a record (markers, aborted or compacted records) are skipped, so that a consumer that knows
+        only record offsets makes progress. With `beyond_end`, an offset beyond the log end gives no records instead
+        of an error.
         """
         limits = Limits(bytes_max, max(records_max, 1))
         wanted = Wanted(topic, partition, offset, bytes_max)
@@ -291,7 +293,7 @@ class Fetch:
         )
         return Records(found or [], next_offset, high_watermark)
 
-    def rows(  # noqa: PLR0913 - a fetch has that many limits
+    def rows(  # noqa: PLR0913 - the limits of a fetch
         self,
         topic: str,
         partition: int,
@@ -305,19 +307,19 @@ class Fetch:
         leader_only: bool = False,
         beyond_end: bool = False,
     ) -> Rows | Awaitable[Rows]:
-        """The same records as rows, for dialects that declare theirs (codec/batch/row_layout.py): no object for each record.
+        """Fetch records encoded as rows, for dialects that declare a row layout (codec/batch/row_layout.py).
 
-        At once where nothing has to be waited for, else an awaitable.
+        Creates no object per record. Returns the rows directly if it need not wait, otherwise an awaitable.
         """
         limits = Limits(bytes_max, max(records_max, 1))
-        bytes_max += bytes_max >> 3  # batches are more than keys and values
+        bytes_max += bytes_max >> 3  # batches are larger than their keys and values
         try:
             hosted = self._hosting.partition(topic, partition)
             if leader_only:
                 hosted.require_leader()
             now = self._rows_now(hosted, offset, form, bytes_max, limits, committed_only=committed_only)
         except (BrokerError, StorageFault, ProtocolError, LargeBatch):
-            now = None  # `_rows` meets it again, and says so
+            now = None  # `_rows` raises it again
         if now is not None:
             return now
         view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
@@ -327,7 +329,7 @@ class Fetch:
     def _rows_now(
         self, hosted: Partition, offset: int, form: RowForm, room: int, limits: Limits, *, committed_only: bool
     ) -> Rows | None:
-        """None where something has to be waited for."""
+        """Return the rows, or None if the request must wait."""
         log, high_watermark = hosted.open_log, hosted.high_watermark
         if log is None or not hosted.is_open:
             return None
@@ -365,7 +367,7 @@ class Fetch:
         wait_ms: int,
         beyond_end: bool,
     ) -> tuple[T | None, int, int]:
-        """What `decode` finds in the first slice that holds anything, where to go on, and the high watermark."""
+        """Return what `decode` finds in the first slice with records, the next offset, and the high watermark."""
         offset = wanted.offset
         hosted = self._hosting.partition(wanted.topic, wanted.partition)
         if view.leader_only:
@@ -397,15 +399,15 @@ class Fetch:
                     found, offset = decode(batches, offset, clip.number, limits=limits)
                     del batches
             except ProtocolError:
-                hosted.log.check_again(offset)  # it was whole when it was last checked
+                hosted.log.check_again(offset)  # it was valid when it was last verified
                 raise
-            self.records_read -= fetched.slice.next_offset - offset  # found, and not taken
+            self.records_read -= fetched.slice.next_offset - offset  # found, but not used
             if found:
                 return found, offset, fetched.high_watermark
             await yield_to_loop()
 
     def _clip(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> Awaitable[Answer]:
-        """A little of a large batch, opened beside the loop, and the offset after it."""
+        """Decompress a part of a large batch in a worker; the answer has the offset after it."""
         job = ClipRecords(
             start_offset=offset,
             records_max=min(limits.records_max, HERE_RECORDS_MAX),
@@ -418,7 +420,7 @@ class Fetch:
     async def offset_at(
         self, topic: str, partition: int, timestamp_ms: int, *, committed_only: bool = False
     ) -> tuple[int, int] | None:
-        """(offset, timestamp) of the first record at or after a time that a consumer may see; None if there is none."""
+        """Return (offset, timestamp) of the first visible record at or after a time; None if there is none."""
         hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._runtime)
         upto = hosted.last_stable_offset if committed_only else hosted.high_watermark
         for batch in hosted.log.find_batch_by_time(timestamp_ms):
@@ -428,14 +430,18 @@ class Fetch:
                     return None
                 if row[1] >= timestamp_ms and row[0] >= hosted.start_offset:
                     return row[0], row[1]
-            await yield_to_loop()  # a request may ask of ten thousand partitions
+            await yield_to_loop()  # a request may have ten thousand partitions
         return None
 
     async def count(
         self, topic: str, partition: int, start: int, end: int, *, committed_only: bool, pieces_max: int
     ) -> Counted:
-        """How many records a reader sees in [start, end), told by headers alone, and up to where: `pieces_max` turns of the loop
-        are taken for it, and not everything can be told that way."""
+        """Count the records that a consumer sees in [start, end), from headers only.
+
+        Return up to which offset they are counted.
+
+        Uses at most `pieces_max` turns of the event loop. The count stops early where headers do not suffice.
+        """
         records, at = 0, start
         for _ in range(pieces_max):
             hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._runtime)
@@ -451,7 +457,7 @@ class Fetch:
         return Counted(records, at)
 
     async def rows_of(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> list[Row]:
-        """The records of a batch; of a large one those from an offset and a time on, within the limits."""
+        """Decode the records of a batch; of a large one those from an offset and a time on, within the limits."""
         sections = Sections([(batch, 0, read_header(batch))], offset, records_max=HERE_RECORDS_MAX)
         try:
             return [row for section, header in sections for row in decode_section(section, header)]
@@ -460,7 +466,7 @@ class Fetch:
                 return decode_batch(clip.payload, decompressed_bytes_max=0)
 
     def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> Partition:
-        """A follower asks from `offset` on, and thereby says that it has everything below."""
+        """Record that an external follower has fetched from `offset`, so it has everything below."""
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         if offset < 0:

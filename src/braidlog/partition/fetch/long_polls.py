@@ -1,7 +1,4 @@
-"""Long polls of partitions: how one that wants more than there is spares the loop, how one waits for replicas.
-
-Knows: time, wakeups. Refuses to know: what is read.
-"""
+"""Pace long polls of partitions, and wait until replicas have caught up."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,8 +9,10 @@ REST_SECONDS, REST_SECONDS_MAX = 0.005, 0.1
 
 
 class PollPause:
-    """Pauses of one poll that was woken and has not enough yet, each twice as long as the one before. Without them each append
-    costs every such poll a look."""
+    """Pauses of a long poll that was woken before it has enough bytes, each twice as long as the one before.
+
+    Without them every append would make every such poll scan its partitions.
+    """
 
     def __init__(self, runtime: Runtime, deadline: float) -> None:
         self._runtime = runtime
@@ -32,7 +31,7 @@ def unwatch(partitions: Iterable[Partition], wakeup: Wakeup) -> None:
 
 
 async def wait_committed(partitions: Sequence[Partition], runtime: Runtime, seconds: float) -> None:
-    """Wait until the replicas have what these partitions hold now, or the time is over."""
+    """Wait until the current end of these partitions is committed, or until the timeout."""
     until = runtime.monotonic() + seconds
     ends = [(each, each.end_offset) for each in partitions]
     while behind := [each for each, end in ends if each.high_watermark < end]:

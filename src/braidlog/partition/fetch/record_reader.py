@@ -1,8 +1,7 @@
-"""From a slice of the log to what a reader is given: records one by one, or rows that are written already.
+"""Decode a slice of the log for a consumer: as records, or as rows already encoded for a dialect.
 
-Knows: which batches a reader sees, and where an answer must stop. Refuses to know: how a slice is found or waited for.
-Invariant: at least one record is given if there is any, however large; where to go on is after the last one given, or after the
-slice if all of it was.
+Invariant: at least one record is returned if any exists, however large. The next offset follows the last returned
+record, or the slice if all of it was returned.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,17 +33,17 @@ from braidlog.storage.state.transaction_index import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024
 HERE_RECORDS_MAX = 128 * 1024
-"""Of batches that are opened in one turn of the loop, where each record becomes an object."""
+"""Records decoded in one turn of the event loop where each becomes an object."""
 HERE_ROWS_MAX = 1024 * 1024
-"""Where none does."""
+"""Records decoded in one turn where none becomes an object."""
 
 Found_co = TypeVar("Found_co", covariant=True)
 Batch = tuple[bytes, int, BatchHeader]
-"""Data, where in it the batch begins, its header."""
+"""Bytes, the position of the batch in them, its header."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """What one partition gave: a slice of whole batches, or nothing; and where its log stands."""
+    """The result for one partition of a fetch: a slice of complete batches or nothing, and the offsets of its log."""
 
     slice: FileSlice | None
     start_offset: int
@@ -52,18 +51,21 @@ class Fetched(msgspec.Struct, frozen=True):
     last_stable_offset: int
     aborted: list[Aborted]
     preferred_replica: int | None = None
-    """The node that is nearer to the reader, and has what it wants: nothing was read here."""
+    """A node closer to the consumer that has the records: nothing was read here."""
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Where an answer stops. Bytes are those of keys and values (and of headers, where each record is looked at)."""
+    """The limits of a response. Bytes count keys and values, and headers too where records are decoded one by one."""
 
     bytes_max: int
     records_max: int
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Records one by one, for dialects that carry no batches. `next_offset` is where to go on, also past what was left out."""
+    """Decoded records, for dialects without batches.
+
+    `next_offset` is the next fetch offset, also after skipped records.
+    """
 
     records: list[Record]
     next_offset: int
@@ -71,7 +73,7 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Records as a dialect writes them. `next_offset` is where to go on."""
+    """Records encoded for a dialect. `next_offset` is the next fetch offset."""
 
     data: bytes
     count: int
@@ -81,17 +83,17 @@ class Rows(msgspec.Struct, frozen=True):
 
     @property
     def has_headers(self) -> bool:
-        """Whether a record with headers ends them: who shows headers asks for records."""
+        """Whether the rows end before a record with headers: a dialect with headers must fetch records instead."""
         return self.ended is Ended.HEADERS
 
     @property
     def is_too_large(self) -> bool:
-        """Whether there is a record, and not even that one fits."""
+        """Whether there is a record and not even the first one fits."""
         return self.ended is Ended.FULL and not self.count
 
 
-class LargeBatch(Exception):  # noqa: N818 - nothing is wrong with it
-    """The first batch that a reader wants is too large to be opened on the loop."""
+class LargeBatch(Exception):  # noqa: N818 - not an error
+    """The first requested batch is too large to be decompressed on the event loop."""
 
     def __init__(self, batch: bytes) -> None:
         super().__init__(f"a batch of {len(batch)} bytes")
@@ -99,7 +101,7 @@ class LargeBatch(Exception):  # noqa: N818 - nothing is wrong with it
 
 
 class Decode(Protocol[Found_co]):
-    """How a reader is given records: `decode` or `write`."""
+    """Converts batches for a consumer: `decode` or `write`."""
 
     def __call__(
         self, batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
@@ -107,9 +109,9 @@ class Decode(Protocol[Found_co]):
 
 
 class Sections:
-    """The records sections of batches, as far as one turn of the loop has time for: iterate, then see where it `ended`.
+    """Iterate over the records sections of batches, as far as one turn of the event loop allows; then read `ended`.
 
-    `LargeBatch` if not even the first one can be opened; a later one ends the turn.
+    Raises `LargeBatch` if the first batch is too large; a later one ends the iteration.
     """
 
     def __init__(self, batches: Iterable[Batch], offset: int, *, records_max: int) -> None:
@@ -118,7 +120,7 @@ class Sections:
         self._records_left = self._records_max = records_max
         self._bytes_left = HERE_BYTES_MAX
         self.ended: int | None = None
-        """Where to go on, if not after the last batch."""
+        """The next offset, if the iteration did not reach the last batch."""
 
     def __iter__(self) -> Iterator[tuple[Buffer, BatchHeader]]:
         for data, position, header in self._batches:
@@ -155,7 +157,7 @@ class Sections:
 def slice_of(
     log: PartitionLog, offset: int, room: int, upto: int, budget: CheckBudget, *, is_first: bool
 ) -> FileSlice | None:
-    """Whole batches: the first of all however large it is, after it only what fits."""
+    """Return complete batches: the first one of a fetch however large it is, later ones only if they fit."""
     if room <= 0 and not is_first:
         return None
     found = log.slice_at(offset, room, upto=upto, budget=budget)
@@ -163,12 +165,12 @@ def slice_of(
 
 
 def visible_batches(found: FileSlice, aborted: Iterable[Aborted]) -> Iterator[Batch]:
-    """Those of a slice that its reader sees."""
+    """Yield the batches of a slice that are not aborted."""
     return visible(batches_of(found), ranges(aborted))
 
 
 def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits) -> tuple[list[Record], int]:
-    """The records of batches from `offset` on, and where to go on: at `next_offset` if all were taken."""
+    """Decode the records from `offset` on; return them and the next offset, `next_offset` if all batches were used."""
     found: list[Record] = []
     left = limits.bytes_max
     sections = Sections(batches, offset, records_max=HERE_RECORDS_MAX)
@@ -186,7 +188,7 @@ def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: L
 def write(
     batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits, form: RowForm
 ) -> tuple[tuple[bytes, int, Ended] | None, int]:
-    """The same as rows: their bytes, how many they are, why they end; None if there is no record."""
+    """Encode the records as rows; return (bytes, count, end reason), or None without a record, and the next offset."""
     pieces: list[bytes] = []
     count = size = 0
     ended = Ended.ALL
@@ -220,7 +222,7 @@ def write(
 
 
 class RowsOf(NamedTuple):
-    """Rows, the slice that they are of, and what is after them."""
+    """Rows, the slice that they come from, and the next offset."""
 
     data: bytes
     number: int
@@ -231,21 +233,21 @@ class RowsOf(NamedTuple):
 
     @property
     def record_bytes(self) -> int:
-        """What each of them took of the slice, about, and a little more; 0 if there are none."""
+        """The approximate size of a record in the slice, rounded up; 0 without records."""
         if not self.number:
             return 0
         offsets = self.slice.next_offset - self.slice.offset
         return self.slice.size * (self.next_offset - self.offset) * 9 // (offsets * self.number * 8) + 1
 
     def could_be_more(self, upto: int, limits: Limits) -> bool:
-        """Whether they end with their slice, and neither with the log nor where an answer has to."""
+        """Whether the rows end with their slice, and neither the log end nor a limit was reached."""
         return self.ended is Ended.ALL and self.number < limits.records_max and self.slice.next_offset < upto
 
 
 def write_slice(
     log: PartitionLog, offset: int, upto: int, room: int, *, limits: Limits, form: RowForm, committed_only: bool
 ) -> RowsOf | None:
-    """The rows of about `room` bytes of a log; None if there is nothing to read, or no record in it."""
+    """Encode about `room` bytes of a log as rows; None if there is nothing to read, or no record in it."""
     found = log.slice_at(offset, room, upto=upto)
     if found is None:
         return None
@@ -259,8 +261,10 @@ def write_slice(
 
 
 def _write_lone(found: FileSlice, data: bytes, offset: int, limits: Limits, form: RowForm) -> RowsOf | None:
-    """The same of a slice that is one batch and neither compressed nor a marker, as it mostly is for who reads on as it was
-    written: nothing is to be gone through. None if it is otherwise, or has no record from `offset` on."""
+    """Encode a slice that is one uncompressed data batch: the common case of a consumer at the log end.
+
+    None if the slice is different, or has no record from `offset` on.
+    """
     if len(data) != found.size:
         return None
     header = read_header(data)
@@ -285,14 +289,16 @@ def _write_lone(found: FileSlice, data: bytes, offset: int, limits: Limits, form
 
 
 def _first_piece(found: FileSlice, records_max: int) -> bytes:
-    """What so many records take on average, and a little more: who has enough with them has not paid for the rest."""
+    """Read about as many bytes as `records_max` records take, so that a small request does not read the whole slice."""
     average = found.size * records_max // (found.next_offset - found.offset)
     return found.file.read_at(min(PIECE_BYTES, average + (average >> 4) + HEADER_BYTES, found.size), found.position)
 
 
 def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Each batch of a slice. Read in pieces: who has enough after the first, which may be there already, has not paid for the
-    rest."""
+    """Yield each batch of a slice, reading in pieces, so that a caller that stops early has not read the rest.
+
+    `first` is the beginning of the slice if the caller has read it.
+    """
     start, end = found.position, found.position + found.size
     size = PIECE_BYTES
     while start < end:
@@ -307,14 +313,14 @@ def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, in
                 break
             header = read_header(data, position)
         if not position and (len(data) < asked or header.size_bytes > end - start):
-            # The file has become shorter, or the batch says that it is longer, since the slice was checked.
+            # Since its verification the file has become shorter, or the batch states a larger size.
             raise ProtocolError(f"batch of {header.size_bytes} bytes is cut off after {len(data)}", start)
         start += position
         size = PIECE_BYTES if position else header.size_bytes  # a batch that is larger than a piece is read alone
 
 
 def _size(row: Row) -> int:
-    """What a record weighs in an answer: its key, value and headers; what a dialect adds around them is its own affair."""
+    """Return the size of a record's key, value and headers, without a dialect's overhead."""
     _, _, key, value, headers = row
     size = len(key or b"") + len(value or b"")
     for name, content in headers:

@@ -1,8 +1,7 @@
-"""A partition as a coordinator's log (`coordinator/journal.py`): what is committed in this node's epoch is durable.
+"""Use a partition as a coordinator's log (`coordinator/journal.py`): committed in this leader epoch means durable.
 
-Knows: the epoch that it was led in when this was made. Does not know: what is written to it, which node leads it next.
-Invariants: nothing is appended, and no caller hears that anything is durable, once that epoch is over; an append that could not
-be committed now, because too few replicas are in sync, is refused.
+Invariants: once that epoch has ended, nothing is appended and nothing is reported as durable. An append is rejected
+if too few replicas are in sync to commit it.
 """
 
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from braidlog.replication.ready import Done
 from braidlog.storage.log.record_iteration import rows_of
 
 WAIT_SECONDS_MAX: Final = 30.0
-"""For the in-sync replicas. Then nobody knows whether it will be committed."""
+"""How long to wait for the in-sync replicas. After it the outcome is unknown."""
 
 
 class CoordinatorLog:
-    """A `JournalLog`."""
+    """A `JournalLog` on a partition, for the leader epoch in which it was created."""
 
     def __init__(self, partition: Partition, runtime: Runtime) -> None:
         self._partition = partition
@@ -47,7 +46,7 @@ class CoordinatorLog:
         self._require_led()
         partition = self._partition
         produced = Produced(batch, list(read_headers(batch)), self._runtime.now_ms())
-        if partition.is_sole:  # synced when it is waited for
+        if partition.is_sole:  # synced once a caller waits for it
             return partition.append_alone(produced).next_offset
         try:
             return partition.produce(produced, needs_all=True, is_awaited=False)[0].next_offset

@@ -1,8 +1,9 @@
-"""An internal topic of one partition, as the log that a node keeps for itself (`model/runtime/runtime.py`): its metadata.
+"""An internal topic with one partition, as the log of a node's own data, such as its metadata.
 
-Knows: how such a log is made, opened, replaced and trimmed, and that it has a copy. Refuses to know: what is written to it.
-Invariant: a log is made once: the folder remembers it before anything is written to it, and one that is lost or damaged is
-refused until its owner has restored it or accepted the loss.
+It implements `InternalLog` of `model/runtime/runtime.py`.
+
+Invariant: a log is created once. The folder records it before its first write, and a lost or damaged log is rejected
+until the operator has restored it or accepted the loss.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,7 +27,10 @@ from braidlog.storage.log.record_iteration import rows_of
 
 
 class InternalTopic:
-    """An `InternalLog` in this node's folder: durable is what is on its disk, in the log itself; the copy follows."""
+    """An `InternalLog` in this node's folder.
+
+    A record is durable once it is in the log on disk; the mirror copy follows.
+    """
 
     def __init__(self, pair: MirroredLog, runtime: Runtime) -> None:
         self._log = pair.log
@@ -41,12 +45,12 @@ class InternalTopic:
         return appended.next_offset
 
     def _to_copy(self, work: Callable[[PartitionLog], object]) -> None:
-        """What is done to the log is done to its copy."""
+        """Apply an operation to the mirror copy too."""
         if self._copy is not None:
             try:
                 work(self._copy)
             except StorageFault:
-                self._copy = None  # full or broken: the log goes on, and the next start makes its copy again
+                self._copy = None  # full or damaged: the log continues without it, and the next start recreates it
 
     def durable(self, next_offset: int) -> Awaitable[None]:
         return self._runtime.durable(self._log, next_offset)
@@ -59,7 +63,7 @@ class InternalTopic:
         return rows_of(self._log)
 
     def replace(self, batch: bytes) -> None:
-        """In a segment of its own, so that those before it can go; durable before they do."""
+        """Replace the content by `batch` in its own segment; it is durable before the older segments are removed."""
         now_ms = self._runtime.now_ms()
         self._log.roll(now_ms)
         self._to_copy(lambda copy: copy.roll(now_ms))
@@ -74,7 +78,7 @@ class InternalTopic:
 
 
 def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, runtime: Runtime) -> InternalTopic:
-    """The folder's topic of this name; made if it never was there."""
+    """Open the internal topic of this name; create it if it never existed."""
     if folder.find(name) is None:
         if name in folder.identity.internal_topics:
             raise StorageFault(_lost(folder, name), folder.path)
@@ -87,7 +91,7 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
 def open_metadata(
     folder: DataFolder, runtime: Runtime, *, node: str, snapshot_every: int = SNAPSHOT_EVERY
 ) -> LocalStore:
-    """The metadata that a single node keeps in its own folder."""
+    """Open the metadata that a standalone node keeps in its own folder."""
     log = open_internal_topic(folder, METADATA_TOPIC, METADATA_SETTINGS, runtime)
     topics = [meta for meta in folder.topics() if not is_hidden(meta.name)]
     return open_local_store(log, runtime, node=node, topics=topics, snapshot_every=snapshot_every)

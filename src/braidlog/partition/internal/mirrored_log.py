@@ -1,9 +1,8 @@
-"""Two copies of a log that a node keeps for itself: the log, and a folder `copy` beside it, with the same batches.
+"""Keep two copies of an internal log: the log itself, and the folder `copy` beside it, with the same batches.
 
-Knows: how the two are compared when they are opened, and how one is made from the other. Refuses to know: what is in them.
-Invariants: whatever one of them has whole is not lost: where one is damaged, the other takes its place; the shorter is made as
-long as the longer. If neither is whole, neither is touched. A copy is built beside its place: a crash leaves the old one, the new
-one, or none, never half of one.
+Invariants: nothing that one copy has intact is lost. A damaged copy is replaced by the other; the shorter copy is
+extended to the longer. If both are damaged, neither changes. A copy is built under another name: a crash leaves the
+old one, the new one or none, never a part of one.
 """
 
 from typing import Final
@@ -19,14 +18,14 @@ from braidlog.storage.segment.segment_files import Identity
 
 COPY: Final = "copy"
 FLUSH_INTERVAL_MS: Final = 1000
-"""A copy is there for bytes that rot, which takes longer; until then the log itself is all that a power cut leaves."""
+"""The copy protects against bit rot, which takes longer; after a power failure only the log itself is current."""
 READ_BYTES: Final = 1024 * 1024
 _NEW = ".new"
 _GONE = ".gone"
 
 
 class MirroredLog:
-    """The two logs of an internal topic, opened."""
+    """The two copies of an internal topic's log, opened."""
 
     def __init__(self, folder: DataFolder, topic: str) -> None:
         self._folder = folder
@@ -35,7 +34,7 @@ class MirroredLog:
         self.place = folder.partition_folder(topic, 0)
         self.copy_place = join(parent(self.place), COPY)
         self.log, self.copy = self._open()
-        """Without a copy where there is no room for one."""
+        """The copy is None if the disk has no space for one."""
 
     def _open(self) -> tuple[PartitionLog, PartitionLog | None]:
         log = self._open_log()
@@ -87,7 +86,10 @@ class MirroredLog:
             return fault
 
     def _made_again(self, place: str, source: str, whole: PartitionLog, why: str) -> tuple[PartitionLog, PartitionLog]:
-        """Put files of `source`, which `whole` has in use, in `place`; open both anew."""
+        """Replace the files in `place` by copies of those in `source`, the folder of the open log `whole`.
+
+        Open both logs again.
+        """
         whole.close()
         for leftover in (place + _NEW, place + _GONE):
             if self._disk.exists(leftover):
@@ -123,18 +125,18 @@ class MirroredLog:
 
 
 def _checked(log: PartitionLog) -> PartitionLog:
-    """With every batch looked at: seals are believed when a log is opened, and this one is to be known whole."""
+    """Verify every batch: an opening trusts the seals of segments, but this log must be known to be intact."""
     for segment in log.segments:
         try:
             for _ in log.batches_of(segment):
                 pass
         except StorageFault:
-            break  # noted
+            break  # recorded in `damages`
     return log
 
 
 def _why_not(log: PartitionLog | StorageFault) -> str:
-    """What is wrong with a log; empty if it is whole."""
+    """Return the damage of a log; empty if it is intact."""
     if isinstance(log, StorageFault):
         return str(log) or "it was not there"
     return str(log.damages[0]) if log.damages else ""
@@ -145,9 +147,9 @@ def _damaged(topic: str, why: str) -> str:
 
 
 def _covers(copy: PartitionLog, log: PartitionLog | StorageFault) -> bool:
-    """Whether a whole copy has all that a damaged log does not have."""
+    """Return whether an intact copy has everything that a damaged log has lost."""
     if isinstance(log, StorageFault):
-        return copy.report.clean_stop  # else nobody knows how much longer it was
+        return copy.report.clean_stop  # otherwise it is unknown how much longer the log was
     return all(damage.next_offset <= copy.end_offset for damage in log.damages)
 
 

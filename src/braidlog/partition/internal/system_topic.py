@@ -1,4 +1,4 @@
-"""A partition that the node itself writes and others read: no producer, no acknowledgement but that it is durable."""
+"""Read and write a partition whose only producer is the node itself."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -14,8 +14,10 @@ READ_BYTES = 1024 * 1024
 
 
 def append_published(hosted: Partition, batch: bytes, runtime: Runtime) -> int:
-    """Append a batch that was sealed here; return the offset after it. Refused, or on a full disk, nothing of it is written: the
-    same batch may be tried again."""
+    """Append a batch that this node sealed; return the offset after it.
+
+    If the append is rejected or the disk is full, nothing is written, and the same batch may be retried.
+    """
     produced = Produced(batch, list(read_headers(batch)), runtime.now_ms(), own=True)
     if hosted.is_sole:
         return hosted.append_alone(produced).next_offset
@@ -23,15 +25,17 @@ def append_published(hosted: Partition, batch: bytes, runtime: Runtime) -> int:
 
 
 def read_published(hosted: Partition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Every batch from the one that holds `offset` to the end of the log, committed or not."""
+    """Yield every batch from the one that holds `offset` to the log end, committed or not."""
     while (found := hosted.log.slice_at(offset, READ_BYTES)) is not None:
         yield from batches_of(found)
         offset = found.next_offset
 
 
 def write_topic(folder: DataFolder, topic: CreateTopic, batches: Mapping[int, Iterable[bytes]], now_ms: int) -> None:
-    """Make a topic with these batches in its partitions; durable when this returns. One of that name, which an earlier try has
-    left, is deleted first."""
+    """Create a topic with these batches in its partitions, durably.
+
+    Deletes a topic of that name left by an earlier attempt.
+    """
     if folder.find(topic.topic) is not None:
         folder.delete_topic(topic.topic)
     folder.create_topic(

@@ -1,7 +1,7 @@
-"""Delete records: everything of a partition below an offset.
+"""Delete the records of a partition below an offset (DeleteRecords).
 
-Knows: how far one may go. Refuses to know: why (retention is `storage/compaction/retention.py`).
-Invariant: the new start is durable when it is acknowledged; nothing that is not committed is deleted; offsets are never reused.
+Invariants: the new log start is durable before the acknowledgement; uncommitted records are not deleted; offsets are
+never reused. Retention by age and size is in `storage/compaction/retention.py`.
 """
 
 from braidlog.model.actor import audit
@@ -14,7 +14,7 @@ TO_THE_END = -1
 
 
 class Trim:
-    """The use case."""
+    """The DeleteRecords service."""
 
     def __init__(self, hosting: PartitionRegistry, runtime: Runtime) -> None:
         self._hosting = hosting
@@ -22,11 +22,11 @@ class Trim:
         self._turns = KeyedLock(runtime)
 
     async def delete_before(self, topic: str, partition: int, offset: int) -> int:
-        """Delete what is below `offset` (TO_THE_END: all that is committed); return where the log starts now."""
+        """Delete the records below `offset` (TO_THE_END: all committed ones); return the new log start."""
         refuse_published(topic)
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
-        async with self._turns.acquire(str(hosted)):  # one at a time: the work is done on a thread
+        async with self._turns.acquire(str(hosted)):  # one at a time: the deletion runs on a thread
             end = hosted.high_watermark
             upto = end if offset == TO_THE_END else offset
             if not 0 <= upto <= end:

@@ -1,4 +1,4 @@
-"""Keep a partition's log small: forgotten producers, retention, compaction."""
+"""Run a partition's maintenance: expire producers, apply retention, compact."""
 
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.storage.compaction.compaction import Compaction, is_compaction_due, seal_what_waits
@@ -9,7 +9,7 @@ from braidlog.storage.state.partition_state import Shape
 
 
 def is_due(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
-    """Whether retention or compaction may find something in a closed partition."""
+    """Return whether retention or compaction may have work in a closed partition."""
     if not shape.size_bytes:
         return False
     return (settings.delete and _may_expire(shape, settings, now_ms)) or (
@@ -18,7 +18,7 @@ def is_due(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
 
 
 def _may_compact(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
-    """As `is_compaction_due` decides, once no record is too young for it: until then it is let be."""
+    """Return whether `is_compaction_due` may hold. Not while any record is younger than the minimum lag."""
     if settings.compaction_lag_min_ms and now_ms - shape.newest_ms < settings.compaction_lag_min_ms:
         return False
     waited_ms = now_ms - shape.dirty_since_ms if shape.dirty_since_ms >= 0 else 0
@@ -27,7 +27,7 @@ def _may_compact(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
 
 
 def _may_expire(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
-    """As `retain` decides, for the first segment: without it none goes."""
+    """Return whether `retain` would delete the first segment; without it no other is deleted."""
     full_ms = now_ms if shape.first_full_ms < 0 else shape.first_full_ms
     if settings.retention_ms != UNLIMITED and age_ms(shape.first_newest_ms, full_ms, now_ms) > settings.retention_ms:
         return True
@@ -36,7 +36,7 @@ def _may_expire(shape: Shape, settings: TopicSettings, now_ms: int) -> bool:
 
 
 def maintain_log(folder: DataFolder, log: PartitionLog, now_ms: int, *, upto: int | None = None) -> None:
-    """On a thread: let go what may go, below `upto` alone; compact where that is due."""
+    """Expire producers, delete records below `upto`, and compact if due. Runs on a thread."""
     log.expire_producers(now_ms)
     retain(log, now_ms, upto=upto)
     if not log.settings.compact:

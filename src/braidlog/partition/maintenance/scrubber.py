@@ -1,8 +1,8 @@
-"""Read every closed segment of a folder again and again, slowly, and look for damage that no reader has met yet.
+"""Read every sealed segment of a folder periodically and slowly, to find damage before a consumer does.
 
-Knows: what comes next, how fast, how far the round has come. Refuses to know: how a segment is read (`worker/segment_scrub.py`).
-Invariants: no faster than the settings say; what the worker finds is believed only when the partition has looked itself, so a
-segment that was rewritten or removed meanwhile is no damage; a round that a stop or a crash has interrupted is gone on with.
+A worker reads the segments (`worker/segment_scrub.py`). Invariants: reads stay within the configured rate. A
+reported damage counts only after the partition has verified it itself, so a segment that was rewritten or removed
+during the read is not damage. An interrupted round continues after a restart.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from braidlog.storage.two_copy_file import TwoCopyFile
 from braidlog.worker.jobs import Scrubbed, ScrubSegment, Worker, read_scrubbed
 
 PIECE_BYTES: Final = 1024 * 1024
-"""Of one job: few milliseconds of the worker's time, so that nobody waits for them."""
+"""Size of one job: a few milliseconds of the worker's time, so that other jobs do not wait long."""
 SAVE_BYTES: Final = 64 * 1024 * 1024
 FOLDERS_MAX: Final = 500
-"""Looked into in one step."""
+"""Folders listed in one step."""
 IDLE_SECONDS: Final = 1.0
 REST_SECONDS_MAX: Final = 60.0
 EPOCHS_MAX: Final = 1000
@@ -33,7 +33,7 @@ PROGRESS_MAGIC: Final = b"BRAIDSCR"
 
 
 class ScrubSettings(msgspec.Struct, frozen=True):
-    """Rate and interval of the verification of closed segments, which finds bytes that have changed on the disk."""
+    """Rate and interval of scrubbing, which finds bytes of sealed segments that have changed on the disk."""
 
     bytes_per_second: int = 4 * 1024 * 1024
     """Read rate of the verification; 0: segments are verified only when they are read."""
@@ -44,7 +44,7 @@ class ScrubSettings(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a round has come to: everything before is done."""
+    """The progress of a round: everything before this place is done."""
 
     began_ms: int = 0
     is_done: bool = True
@@ -57,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Scrubber:
-    """`step` does a little and says when it wants to be called again; one at a time."""
+    """`step` reads one piece and returns when to call it again; one call at a time."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Scrubber:
         self._at = 0
         self._unsaved_bytes = 0
         self.read_bytes = self.damages = self.rounds = 0
-        """Since the node started: bytes that were read, damaged places found, rounds that were ended."""
+        """Bytes read, damaged places found and rounds completed since the node's start."""
         self._slots = TwoCopyFile(folder.disk, folder.path, "scrub", PROGRESS_MAGIC)
         self.progress = self._load()
         if not self.progress.is_done:
@@ -89,14 +89,14 @@ class Scrubber:
             slots = self._slots.load()
             return msgspec.msgpack.decode(slots[0].payload, type=Progress) if slots else Progress()
         except msgspec.MsgspecError:
-            return Progress()  # of another version: the round begins anew, nothing else is lost
+            return Progress()  # written by another version: only the progress of the round is lost
 
     def save(self) -> None:
         self._unsaved_bytes = 0
         self._slots.save(msgspec.msgpack.encode(self.progress))
 
     async def step(self) -> float:
-        """Read a piece, or find out that there is none; how many seconds to wait until the next."""
+        """Read a piece, if there is one; return the number of seconds until the next step."""
         rest = self._begin()
         if rest > 0:
             return rest
@@ -112,17 +112,17 @@ class Scrubber:
             with await self._worker.do(job, b"") as answer:
                 found = read_scrubbed(answer.payload)
         except BrokerError:
-            return REST_SECONDS_MAX  # there is no worker now, or it has more to do than it can
+            return REST_SECONDS_MAX  # no worker is running, or it is overloaded
         await self._look_at(job, found)
         return found.bytes_read / self._settings.bytes_per_second
 
     @property
     def partitions_left(self) -> int:
-        """Of the round under way."""
+        """The number of partitions left in the current round."""
         return 0 if self.progress.is_done else len(self._places) - self._at
 
     def _begin(self) -> float:
-        """Begin a round if none is under way and the next is due; else how long it is until then, at most a while."""
+        """Start a round if none is running and the next is due; return the seconds until then, bounded."""
         if not self.progress.is_done:
             return 0.0
         now_ms, round_ms = self._runtime.now_ms(), self._settings.round_hours * 3_600_000
@@ -139,7 +139,7 @@ class Scrubber:
         self._at = bisect_left(self._places, (self.progress.topic, self.progress.partition))
 
     def _find(self) -> ScrubSegment | None:
-        """On a thread: the next piece; None if there was none in the folders that were looked into."""
+        """Return the next piece, on a thread; None if the listed folders have none."""
         for _ in range(FOLDERS_MAX):
             if self._at == len(self._places):
                 return None
@@ -158,7 +158,7 @@ class Scrubber:
         try:
             return bases_of(self._folder.disk.names(self._folder.partition_folder(topic, number)), LOG)[:-1]
         except (BrokerError, StorageFault):
-            return []  # deleted meanwhile, or lost: the node says so itself
+            return []  # deleted since the plan, or lost: the node reports that itself
 
     def _job(self, topic: str, number: int) -> ScrubSegment:
         hosted = self._hosting.hosted(topic, number)
@@ -191,12 +191,12 @@ class Scrubber:
             await self._runtime.blocking(self.save)
 
     async def _confirm(self, topic: str, number: int, offset: int, path: str) -> None:
-        """Have the partition look for itself: it notes what it finds, and serves it no more."""
+        """Have the partition verify the damage: it records what it finds, and no longer serves it."""
         if is_hidden(topic):
             self.damages += 1
             self._tell(f"internal topic {topic!r} is damaged at offset {offset} ({path}); see `braid log verify`")
             return
-        with contextlib.suppress(BrokerError, StorageFault):  # gone meanwhile; or noted, for everyone who asks
+        with contextlib.suppress(BrokerError, StorageFault):  # deleted since, or recorded: every later read raises it
             hosted = self._hosting.partition(topic, number)
             known = len(hosted.damages)
             try:
@@ -208,10 +208,10 @@ class Scrubber:
         began = {"began_ms": self.progress.began_ms, "is_done": False}
         self.progress = msgspec.convert({**began, **place}, Progress)
 
-    # -- checks that are too old -------------------------------------------------------------------------------
+    # -- outdated verification ---------------------------------------------------------------------------------
 
     async def forget_checks(self) -> None:
-        """What every open partition has checked until now is checked again before it is read."""
+        """Make every open partition verify its batches again before they are read."""
         for hosted in self._hosting.opened():
             if (log := hosted.open_log) is not None:
                 await self._runtime.blocking(log.forget_checks)

@@ -1,8 +1,7 @@
-"""Which records of a partition can become rows of its topic's table.
+"""Select the segments of a partition to export to its topic's table.
 
-Knows: closed segments, what is committed. Refuses to know: tables.
-Invariant: only whole closed segments are planned, and only those in which every transaction has ended and every record is
-committed: what is a row is never taken back.
+Invariant: only whole sealed segments are exported, and only if every transaction in them has ended and every record
+is committed: a row is never removed again.
 """
 
 from itertools import takewhile
@@ -17,15 +16,19 @@ from braidlog.tables.plan import Part
 
 
 def may_export(hosted: Partition, settings: TopicSettings, turned: int, now_ms: int) -> bool:
-    """Whether there may be something to plan; a closed log is not opened to find out."""
+    """Return whether there may be something to export; does not open a closed log to find out."""
     if hosted.damages or not hosted.is_settled or hosted.high_watermark <= turned:
         return False
     return hosted.is_open or hosted.segment_count > 1 or _has_waited(hosted.newest_timestamp_ms, settings, now_ms)
 
 
 def plan_part(hosted: Partition, turned: int, bytes_max: int, now_ms: int) -> tuple[Part, bool]:
-    """On a thread: segments with records from `turned` on, the first of any size and more up to `bytes_max`; whether there are
-    others."""
+    """Select segments with records from `turned` on: the first of any size, more up to `bytes_max`.
+
+    Runs on a thread.
+
+    Also returns whether more segments are ready.
+    """
     log = hosted.open_log or hosted.log
     log.turned_offset = max(log.turned_offset, turned)
     _seal_what_waits(log, turned, now_ms)

@@ -1,14 +1,15 @@
-"""Append: a producer's batch into a partition, looked into if it is compressed, acknowledged as asked.
+"""Append a producer's batch to a partition: check it, write it, acknowledge it as the producer requested.
 
-Knows: how much a request may have decompressed, whose turn it is, how many idempotent producers the partitions of a node
-remember, what each acknowledgement promises. Refuses to know: how the batch came, how the answer goes.
-Invariants: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
-replica has it and there are enough of them. A transactional batch goes only where its transaction writes: the coordinator is
-asked before (`verify`). A request has no more than `decompressed_bytes_max` decompressed in all, nor a batch more than
-`decompressed_ratio_max` times its size; of that only `HERE_BYTES_MAX` on the loop, the rest by the worker. What a connection
-sends is appended in the order in which it came, however long one of its batches takes. A producer that a partition knows is never
-refused, a new one is refused at the limit; a flood pushes out no producer that wrote within `SILENT_MS`: no client sends a batch
-again after so long.
+Invariants:
+
+- `LEADER` acknowledges what is kept as the topic's `flush` says; `ALL` acknowledges what every in-sync replica has,
+  if there are enough of them.
+- A transactional batch is written only after the coordinator has confirmed its transaction (`verify`).
+- One request decompresses at most `decompressed_bytes_max`, one batch at most `decompressed_ratio_max` times its size.
+  At most `HERE_BYTES_MAX` of that run on the event loop, the rest in the worker.
+- Requests of one connection are appended in order, however long the check of a batch takes.
+- A producer that a partition remembers is never rejected; a new one is rejected at the limit. A flood of new producers
+  evicts none that wrote within `SILENT_MS`: no client retries a batch after that time.
 """
 
 from collections import deque
@@ -52,18 +53,18 @@ from braidlog.storage.state.producer_table import last_sequence
 from braidlog.worker.jobs import CheckRecords, Worker
 
 HERE_BYTES_MAX = 1024 * 1024
-"""What one request may have decompressed on the loop."""
+"""The most that one request may decompress on the event loop."""
 HERE_COMPRESSED_BYTES_MAX = 256 * 1024
-"""A larger payload is not begun on the loop: it may be made of nothing but block headers."""
+"""A larger payload is never decompressed on the event loop: it may consist of block headers only."""
 TURN_SECONDS_MAX = 3600.0
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Of all requests that wait for their turn; more are refused."""
+"""The most bytes of requests waiting for their turn; further ones are rejected."""
 
 Buffer = bytes | bytearray | memoryview
 
 
 class DecompressionLimits(msgspec.Struct, frozen=True):
-    """What a client may make a node decompress."""
+    """How much a client may make a node decompress."""
 
     decompressed_bytes_max: int = 48 * 1024 * 1024
     """By one request. Batches that were stored under a larger limit are still read."""
@@ -78,7 +79,7 @@ RATIO_FREE_BYTES = 4 * 1024 * 1024
 
 
 class Allowance:
-    """What is left to one request."""
+    """The remaining limits of one request."""
 
     __slots__ = ("bytes_left", "here_left")
 
@@ -92,7 +93,7 @@ class Allowance:
 
 
 class DecompressionCheck:
-    """Looks into a client's compressed batches before they are appended, and keeps requests of a connection in order."""
+    """Check a client's compressed batches before they are appended, and keep a connection's requests in order."""
 
     def __init__(
         self, hosting: PartitionRegistry, runtime: Runtime, worker: Worker, limits: DecompressionLimits
@@ -104,21 +105,30 @@ class DecompressionCheck:
         self._turns: dict[object, deque[Wakeup] | None] = {}
         self._line_bytes = 0
 
-    # -- order ---------------------------------------------------------------------------------------------------
+    # -- order -------------------------------------------------------------------------------------------------
 
     def is_idle(self, source: object) -> bool:
-        """Whether everything that `source` sent before is in the log: who appends at once, without a wait, need not `begin`."""
+        """Return whether everything that `source` sent before is in the log.
+
+        If so, a caller that appends without an await need not call `begin_batch`.
+        """
         return source not in self._turns
 
     def begin_batch(self, source: object) -> bool:
-        """Whether everything that `source` sent before is in the log; then `end` must follow. Else it has to `wait`."""
+        """Return whether everything that `source` sent before is in the log; then `end_batch` must follow.
+
+        Otherwise call `wait`.
+        """
         if source in self._turns:
             return False
         self._turns[source] = None
         return True
 
     async def wait(self, source: object, size: int) -> None:
-        """Until everything that `source` sent before is in the log; then `end` must follow. `size`: the request's bytes."""
+        """Wait until everything that `source` sent before is in the log; then `end_batch` must follow.
+
+        `size`: the request's bytes.
+        """
         line = self._turns[source]
         if line is None:
             line = self._turns[source] = deque()
@@ -133,7 +143,7 @@ class DecompressionCheck:
             has_come = await wakeup.wait(TURN_SECONDS_MAX)
         finally:
             self._line_bytes -= size
-            # Whoever leaves (its client is gone) gives its place free, or the turn that it was just given.
+            # A request that leaves (its client disconnected) gives up its place, or the turn that it has just received.
             if wakeup in line:
                 line.remove(wakeup)
             elif not has_come:
@@ -142,14 +152,14 @@ class DecompressionCheck:
             raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
 
     def end_batch(self, source: object) -> None:
-        """What `source` sent is in the log, or refused: the next may."""
+        """Finish the request of `source`, whether appended or rejected; the next one may start."""
         line = self._turns[source]
         if line:
             line.popleft().wake()
         else:
             del self._turns[source]
 
-    # -- what is inside ------------------------------------------------------------------------------------------
+    # -- content -----------------------------------------------------------------------------------------------
 
     def allowance(self) -> Allowance:
         return Allowance(self._limits)
@@ -157,8 +167,10 @@ class DecompressionCheck:
     async def check(
         self, topic: str, partition: int, batch: Buffer, header: BatchHeader, allowance: Allowance
     ) -> SchemaIds | None:
-        """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first.
-        Gives what its values begin with, if the topic asks for schemas."""
+        """Raise unless a compressed batch is complete and every record in it is valid; cheap checks come first.
+
+        Returns the schema ids of its values if the topic checks schemas.
+        """
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         settings = self._hosting.meta(topic).settings
@@ -179,7 +191,7 @@ class DecompressionCheck:
 
 
 def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bool) -> Buffer | None:
-    """The records, decompressed; None if they take more than `bytes_max`."""
+    """Return the decompressed records; None if they exceed `bytes_max`."""
     try:
         section = read_section(batch, 0, header, decompressed_bytes_max=bytes_max)
         check_section(section, header, keyed=keyed)
@@ -197,15 +209,15 @@ def _too_large(bytes_max: int) -> str:
 SILENT_MS = 15 * 60 * 1000
 COUNT_SECONDS = 10.0
 COUNT_SECONDS_MIN = 1.0
-"""At the limit, where every new producer asks."""
+"""At the limit, where every new producer triggers a count."""
 _ROOM = 7 / 8
 
 
 class ProducerLimit:
-    """How many idempotent producers the open partitions of a node remember, all together. One for a node.
+    """Limit the idempotent producers that the open partitions of a node remember together.
 
-    It is counted at intervals, and new ones are added meanwhile: partitions that open bring producers along, those that close or
-    forget give them back, and neither has to say so.
+    They are counted at intervals and new ones are added between. So partitions need not report when they open, close
+    or expire producers.
     """
 
     def __init__(self, hosting: PartitionRegistry, runtime: Runtime, producers_max: int) -> None:
@@ -216,14 +228,14 @@ class ProducerLimit:
         self._counted_at = float("-inf")
 
     def count(self) -> int:
-        """Count anew."""
+        """Count the producers of all open partitions."""
         logs = (hosted.open_log for hosted in self._hosting.opened())
         self._count = sum(len(log.state.producers) for log in logs if log is not None)
         self._counted_at = self._runtime.monotonic()
         return self._count
 
     def admit(self, log: PartitionLog, producer_id: int) -> None:
-        """Refuse a producer that `log` does not know, if there are too many."""
+        """Raise if `log` does not know the producer and the limit is reached."""
         if log.state.producers.find(producer_id) is not None:
             return
         is_full = self._count >= self._max
@@ -238,7 +250,7 @@ class ProducerLimit:
         self._count += 1
 
     async def make_room(self) -> None:
-        """Where they are nearly too many, those that have been silent for a while are forgotten before their time."""
+        """Expire producers that have been idle for `SILENT_MS`, if the limit is nearly reached."""
         if self.count() < self._max * _ROOM:
             return
         async for hosted in in_slices(self._hosting.opened()):
@@ -254,7 +266,10 @@ SEQUENCES = 2**31
 
 
 class Acks(IntEnum):
-    """How much of the cluster must have a record before its producer hears of it. Each dialect translates its own spelling."""
+    """How many replicas must have a record before its producer gets an acknowledgement.
+
+    Each dialect translates its own values.
+    """
 
     NONE = 0
     LEADER = 1
@@ -271,15 +286,15 @@ class Written(NamedTuple):
     hosted: Partition
     appended: Appended
     append_time_ms: int | None
-    """What its records were stamped with, where the log stamps them."""
+    """The timestamp that the log assigned to its records, if the topic uses append time."""
     leader_epoch: int
-    """In which it was written: no later leader's commits acknowledge it."""
+    """The leader epoch of the append: commits in a later epoch do not acknowledge it."""
     acknowledgement: Acknowledgement | None = None
-    """Settled by the steps of the replica; None: nothing is asked of them yet, for an only replica commits what it has."""
+    """The replica's steps settle it. None: no step is involved, because an only replica commits what it has."""
 
 
 class Append:
-    """The use case."""
+    """The produce service."""
 
     def __init__(
         self,
@@ -289,7 +304,7 @@ class Append:
         ask: Ask,
         schemas: SchemaCheck | None = None,
     ) -> None:
-        """`schemas`: where there is a registry."""
+        """`schemas`: the check of schema ids, on a node with a registry."""
         self._hosting = hosting
         self._runtime = runtime
         self._verification = Verification(ask, runtime)
@@ -297,7 +312,7 @@ class Append:
         self._waking = KeyedLock(runtime)
         self._schemas = schemas
         self.no_room: StorageFault | None = None
-        """Why producers are refused, while the disk has too little room for them."""
+        """The fault with which producers are rejected while the disk has too little space."""
         self.records_written = 0
         self.batches_written = 0
         self.bytes_written = 0
@@ -327,7 +342,7 @@ class Append:
     def append_own(
         self, topic: str, partition: int, batches: Sequence[Sealed], *, acks: Acks
     ) -> Appended | Coroutine[Any, Any, Appended]:
-        """Append what was sealed here; a coroutine only if there is something to wait for."""
+        """Append batches that this node sealed; returns a coroutine only if it must wait."""
         if not self.is_ready(topic, partition) or self.checks_schemas(topic):
             return self.append(topic, partition, b"".join([each.data for each in batches]), acks=acks)
         headers = [each.header for each in batches]
@@ -346,10 +361,10 @@ class Append:
         *,
         acks: Acks,
     ) -> Appended | Coroutine[Any, Any, Appended]:
-        """Append records that came without a batch, as one of now; a coroutine only if there is something to wait for.
+        """Append records without a batch, with the current time; returns a coroutine only if it must wait.
 
-        One method holds the plain case: a partition that this node alone has, open, and nothing to ask anybody. The rest goes
-        the way of all batches, which defines what happens.
+        This method has a fast path for the plain case: an open partition with its only replica here and nothing to
+        verify. All other cases use the general path, which defines the behaviour.
         """
         hosted = self._hosting.hosted(topic, partition)
         now_ms = self._runtime.now_ms()
@@ -362,7 +377,7 @@ class Append:
             or self._waking.is_busy
             or self.checks_schemas(topic)
         ):
-            self._hosting.partition(topic, partition).require_leader()  # before anything is made of it
+            self._hosting.partition(topic, partition).require_leader()  # before a batch is built
             sealed = sealed_batch(values, keys=keys, base_timestamp=now_ms)
             return self.append_own(topic, partition, (sealed,), acks=acks)
         replicated = hosted.replicated
@@ -374,7 +389,7 @@ class Append:
             raise
         if written is None:
             sealed = sealed_section(section, len(values), now_ms)
-            del section  # a large one is not kept beside its batch
+            del section  # a large section is not kept beside its batch
             return self.append_own(topic, partition, (sealed,), acks=acks)
         appended, size = written
         self.records_written += len(values)
@@ -392,21 +407,21 @@ class Append:
         return written.appended
 
     def is_ready(self, topic: str, partition: int) -> bool:
-        """Whether there is nothing to wait for in `ready`: so it is nearly always."""
+        """Return whether `ready` need not wait, which is the usual case."""
         hosted = self._hosting.hosted(topic, partition)
         if hosted is None:
             return True
-        hosted.is_used = True  # not closed before it is written to
+        hosted.is_used = True  # keeps it from being closed before the write
         if hosted.held_writes.is_holding:
             return False
         return hosted.is_open and not (self._waking.is_busy and self._waking.is_held(str(hosted)))
 
     def checks_schemas(self, topic: str) -> bool:
-        """Whether values of the topic must name schemas: then `check_schemas` comes before `ready`."""
+        """Return whether the topic's values must name schemas: then call `check_schemas` before `ready`."""
         return self._hosting.checks_schemas(topic)
 
     async def check_schemas(self, topic: str, found: SchemaIds) -> None:
-        """Raise unless the values of a batch for a topic that asks for it name schemas of its subject."""
+        """Raise unless the values of a batch name schemas of the topic's subject."""
         await self._schema_check().check(topic, found)
 
     def _schema_check(self) -> SchemaCheck:
@@ -414,10 +429,10 @@ class Append:
         return self._schemas
 
     async def ready(self, topic: str, *partitions: int) -> None:
-        """Open the logs that were closed for want of use; wait until another node leads what is handed over. Who comes meanwhile
-        waits behind: what a client sends keeps its order. Of a topic that checks schemas, know those of now.
+        """Open logs that were closed as idle, and wait until a leadership transfer ends.
 
-        Comes before `write`, with no wait between them.
+        Later requests queue behind this one, so a client's requests keep their order. For a topic that checks
+        schemas, read the current ones. Call it before `write`, without an await between them.
         """
         if self.checks_schemas(topic):
             await self._schema_check().learn()
@@ -426,38 +441,38 @@ class Append:
             if each.held_writes.is_holding:
                 await each.held_writes.wait(self._runtime)
         for each in hosted:
-            each.is_used = True  # not closed before it is written to
+            each.is_used = True  # keeps it from being closed before the write
         if all(each.is_open for each in hosted) and not self._waking.are_held(map(str, hosted)):
             return
         async with AsyncExitStack() as turns:
-            # In one order, whoever asks: two that want the same must not wait for each other.
+            # Always in the same order, so that two requests for the same partitions cannot deadlock.
             for each in sorted(hosted, key=lambda each: each.number):
                 await turns.enter_async_context(self._waking.acquire(str(each)))
             await wake(hosted, self._hosting, self._runtime)
 
     def is_verified(self, topic: str, partition: int, header: BatchHeader) -> bool:
-        """Whether there is nothing to ask in `verify`."""
+        """Return whether `verify` need not ask the coordinator."""
         hosted = self._hosting.hosted(topic, partition)
         return hosted is not None and self._verification.is_done(hosted, header)
 
     async def verify(
         self, topic: str, partition: int, header: BatchHeader, transactional_id: str, *, adds: bool = False
     ) -> None:
-        """Raise unless a transactional batch is one of an open transaction of this id that writes here. `adds`: from now on it
-        does, and is begun if none is open.
+        """Raise unless a transactional batch belongs to an open transaction of this id that includes this partition.
 
-        Comes before `write`, with no wait between them.
+        With `adds`, add the partition, and begin a transaction if none is open. Call it before `write`, without an
+        await between them.
         """
         hosted = self._hosting.partition(topic, partition)
         if self._verification.is_done(hosted, header):
             return
         await self._verification.verify(hosted, header, transactional_id, adds=adds)
-        # A leader may have begun to leave meanwhile: all that it knew is of the past then.
+        # A leadership transfer may have begun during the wait: verifications before it are void then.
         while not self.is_ready(topic, partition):
             await self.ready(topic, partition)
             await self._verification.verify(hosted, header, transactional_id, adds=adds)
 
-    def write(  # noqa: PLR0913 - what was looked at before is said, each by its name
+    def write(  # noqa: PLR0913 - one parameter per check that the caller has done
         self,
         topic: str,
         partition: int,
@@ -469,11 +484,13 @@ class Append:
         own: bool = False,
         schemas_checked: bool = False,
     ) -> Written:
-        """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged.
+        """Append one batch to the log.
 
-        `acks` as it will be asked of `acknowledge`: what cannot be acknowledged so is not written, where several nodes hold the
-        partition. Who has read the headers of `batch` already hands them along: they are read once on their way in. `own`: it was
-        sealed here. `schemas_checked`: `check_schemas` has seen it; else it is judged by the schemas that are known.
+        A caller with several partitions writes all of them before it awaits an acknowledgement.
+
+        `acks` must be the same as for `acknowledge`: on a replicated partition a batch that cannot be acknowledged
+        so is not written. `headers`: those of `batch`, if the caller has parsed them. `own`: this node sealed the
+        batch. `schemas_checked`: `check_schemas` has accepted it; otherwise the known schemas decide.
         """
         refuse_published(topic)
         if self.no_room is not None:
@@ -503,12 +520,12 @@ class Append:
             self.records_written += appended.next_offset - appended.base_offset
             self.batches_written += 1
             self.bytes_written += len(batch)
-        # Of a retry nobody knows any more when it was stamped.
+        # The append time of a retried batch is not known any longer.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
         return Written(hosted, appended, stamp, hosted.leader_epoch, acknowledgement)
 
     def _admit(self, hosted: Partition, log: PartitionLog, headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Raise unless producers, transactions and times of batches are such as may write here."""
+        """Raise unless the producers, transactions and timestamps of the batches are allowed."""
         for header in headers:
             if header.attributes & TRANSACTIONAL:
                 self._check_transaction(hosted, header)
@@ -526,7 +543,7 @@ class Append:
             )
 
     def sync_together(self, written: Sequence[Written]) -> None:
-        """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
+        """Start the syncs of several partitions together, so that the caller does not wait for them one by one."""
         for hosted in {each.hosted: None for each in written if each.acknowledgement is None}:
             if hosted.log.settings.flush is Flush.ACK:
                 self._runtime.sync_soon(hosted.log, hosted.advance)
@@ -534,7 +551,10 @@ class Append:
     async def acknowledge(
         self, written: Written, *, acks: Acks, timeout_ms: int = ACKS_TIMEOUT_MS, in_sync_min: int = 1
     ) -> Appended:
-        """Return when what was written is kept as `acks` says. `in_sync_min`: what `ALL` needs, where the topic needs less."""
+        """Return when the batch is kept as `acks` says.
+
+        `in_sync_min` is the minimum for `ALL`, if the topic's is lower.
+        """
         if not self.is_acknowledged(written, acks=acks, in_sync_min=in_sync_min):
             await self.wait_until_acknowledged(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
         return written.appended
@@ -542,7 +562,7 @@ class Append:
     async def wait_until_acknowledged(
         self, written: Written, *, acks: Acks, timeout_ms: int, in_sync_min: int = 1
     ) -> None:
-        """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
+        """Wait as `acknowledge` does, after `is_acknowledged` has returned False."""
         hosted, next_offset, epoch = written.hosted, written.appended.next_offset, written.leader_epoch
         acknowledgement, is_all = written.acknowledgement, acks is _ALL
         if acknowledgement is None:
@@ -559,7 +579,7 @@ class Append:
             raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
 
     def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
-        """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
+        """Return whether a batch is kept as `acks` says already. Call it once per batch."""
         hosted, appended = written.hosted, written.appended
         if written.acknowledgement is not None or not hosted.is_sole or hosted.leader_epoch != written.leader_epoch:
             return acks is Acks.NONE
@@ -569,16 +589,17 @@ class Append:
             hosted.advance()
             return acks is not _ALL or _has_replicas(hosted, appended.next_offset, in_sync_min)
         if acks is Acks.NONE:
-            # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
+            # No producer waits, but consumers see only durable records: without this sync they would never see the
+            # batch.
             self._runtime.sync_soon(log, hosted.advance)
             return True
         return False
 
     def stored_before(self, topic: str, partition: int, header: BatchHeader) -> int:
-        """How many records, from its first on, of an idempotent producer's batch the log has, if it lacks the rest.
+        """Return how many records at the start of an idempotent producer's batch the log has, if it lacks the rest.
 
-        A producer that heard no answer may send again what it sent, with more behind it. Whoever leaves these records out
-        appends before anything else is waited for.
+        A producer without an answer may send the same records again, with more behind them. A caller that drops
+        these records must append before its next await.
         """
         producer = self._hosting.partition(topic, partition).log.state.producers.find(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch or not producer.batches:
@@ -587,10 +608,10 @@ class Append:
         return overlap if overlap < header.record_count else 0
 
     def written_before(self, topic: str, partition: int, header: BatchHeader) -> Written | None:
-        """The last batch of an idempotent producer, if the log has had all of this one, however long ago.
+        """Return the last batch of an idempotent producer if the log has had all of this one, however long ago.
 
-        The log itself knows a producer's last few batches: Kafka's producers cannot repeat older ones. Who can is answered as for
-        the last one: if that is kept, all before it are.
+        The log remembers a producer's last few batches: Kafka's producers cannot repeat older ones. For other
+        dialects the answer is that of the last batch: if that is kept, all before it are.
         """
         hosted = self._hosting.partition(topic, partition)
         producer = hosted.log.state.producers.find(header.producer_id)
@@ -598,7 +619,7 @@ class Append:
             return None
         this = (header.base_sequence, last_sequence(header))
         if any((each.base_sequence, each.last_sequence) == this for each in producer.batches):
-            return None  # the log knows where it is
+            return None  # the log knows its offsets
         last = producer.batches[-1]
         behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES
         if not header.record_count <= behind < SEQUENCES // 2:
@@ -607,7 +628,7 @@ class Append:
 
 
 def _has_replicas(hosted: Partition, next_offset: int, in_sync_min: int) -> bool:
-    """Whether all that are in sync have it, external followers too, and they are enough."""
+    """Return whether all in-sync replicas have it, external followers included, and there are enough of them."""
     if hosted.high_watermark < next_offset:
         return False
     if hosted.replicated.acknowledges_alone and in_sync_min <= 1:
@@ -627,7 +648,7 @@ def _timed_out(hosted: Partition, next_offset: int, timeout_ms: int, in_sync_min
 
 
 def _check_time(timestamp_ms: int, now_ms: int, settings: TopicSettings) -> None:
-    """Refuse records of a time that is too far to come: they would hold up retention, and searches by time."""
+    """Reject records with a timestamp too far in the future: they would delay retention and break searches by time."""
     limit_ms = settings.timestamp_after_max_ms
     if limit_ms != UNLIMITED and timestamp_ms - now_ms > limit_ms and not settings.append_time:
         raise BrokerError(

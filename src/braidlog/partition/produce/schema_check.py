@@ -1,9 +1,8 @@
-"""The check of values at the append: each names a schema of its topic's subject, where the topic asks for that.
+"""Check at the append that each value names a schema of its topic's subject, if the topic requires it.
 
-Knows: what a batch says of its values (five bytes of each), what is refused and how that is said. Refuses to know: how the ids of
-a subject are known (`broker/schemas/schema_view.py`), what a schema is.
-Invariant: on the loop a value costs a look at its first bytes; what is compressed is opened by who opens it anyhow (`append.py`),
-the worker if it is large.
+Does not handle: schemas themselves, and which ids a subject has (`broker/schemas/schema_view.py`). Invariant: on the
+event loop a value costs a read of its first five bytes. A compressed batch is decompressed once, by `append.py`, or
+by the worker if it is large.
 """
 
 import contextlib
@@ -23,24 +22,26 @@ SHOWN_MAX = 5
 
 
 class KnownSchemas(Protocol):
-    """The ids of subjects."""
+    """The schema ids of subjects."""
 
     def ids_of(self, subject: str) -> set[int]:
-        """As they were when somebody last looked."""
+        """Return the ids as of the last refresh."""
         ...
 
     async def learn(self) -> object:
-        """Look at what is committed now."""
+        """Refresh from what is committed now."""
         ...
 
     def is_stale(self) -> bool:
-        """Whether it is a while since somebody looked: deletions are learned by that."""
+        """Return whether the last refresh is long ago: refreshes also find deletions."""
         ...
 
 
 def heads_of_batches(batch: Buffer, headers: Sequence[BatchHeader]) -> SchemaIds:
-    """Of one batch after the other, as they are on their way into the log; what is damaged is told from what is wrong. What is
-    compressed is not opened here."""
+    """Collect the schema ids of consecutive batches on their way into the log; raises on damaged or invalid batches.
+
+    Does not decompress: a compressed batch raises.
+    """
     ids: set[int] = set()
     view, position = memoryview(batch), 0
     for header in headers:
@@ -60,33 +61,36 @@ def heads_of_batches(batch: Buffer, headers: Sequence[BatchHeader]) -> SchemaIds
 
 
 class SchemaCheck:
-    """The check itself, for a topic that asks for it."""
+    """The schema check of a node."""
 
     def __init__(self, known: KnownSchemas) -> None:
         self._known = known
 
     async def learn(self) -> None:
-        """Before a batch that is made and written without a wait (`check_now`)."""
+        """Refresh the known schemas, before `check_now`."""
         await self._known.learn()
 
     def check_now(self, topic: str, found: SchemaIds) -> None:
-        """By what is known."""
+        """Check against the known schemas, without a wait."""
         refuse_unknown(topic, found, self._known.ids_of(subject_of(topic)))
 
     async def check(self, topic: str, found: SchemaIds) -> None:
-        """By what is committed, as far as it matters: who uses a schema that was registered just now is not refused."""
+        """Check against the committed schemas.
+
+        Refreshes the known schemas if an id is missing, so a new schema is not rejected.
+        """
         subject = subject_of(topic)
         if found.first_without < 0 and not found.ids <= self._known.ids_of(subject):
             await self._known.learn()
         elif self._known.is_stale():
-            # Deletions are learned now and then; that they cannot be does not keep anybody from writing.
+            # A refresh finds deleted schemas; producers may write even if it fails.
             with contextlib.suppress(BrokerError):
                 await self._known.learn()
         refuse_unknown(topic, found, self._known.ids_of(subject))
 
 
 def refuse_unknown(topic: str, found: SchemaIds, known: set[int]) -> None:
-    """Raise unless every value has an id of the topic's subject."""
+    """Raise unless every value has a schema id of the topic's subject."""
     subject = subject_of(topic)
     if found.first_without >= 0:
         raise BrokerError(

@@ -1,9 +1,8 @@
-"""Transactions that write here: a partition asks a producer's coordinator before the first batch.
+"""Verify transactions: a partition asks the producer's coordinator before a transaction's first batch.
 
-Knows: whose answer holds, for how long. Refuses to know: who the coordinator is.
-Invariants: no record of a transaction is written that its coordinator does not know to be open in this partition, for nothing
-would ever end it; an answer is void if a marker, a newer coordinator or another leader epoch came since it was asked; a
-producer's later batches wait behind the one that asks.
+Invariants: no record is written in a transaction that its coordinator does not know to be open in this partition,
+because no marker would end it. An answer is void if a marker, a newer coordinator or another leader epoch arrived
+after the request. A producer's later batches wait behind the one that is verified.
 """
 
 from collections.abc import Awaitable, Callable
@@ -18,50 +17,50 @@ from braidlog.model.runtime.runtime import Runtime
 from braidlog.partition.partition import Partition
 
 ATTEMPTS_MAX = 3
-"""An answer that came too late is asked for again: it says how things are now."""
+"""Attempts after void answers: each answer describes the current state."""
 
 
 class Verified(msgspec.Struct, frozen=True, array_like=True):
-    """A coordinator's word that a transaction is open, and writes where it was asked about."""
+    """The coordinator's confirmation that a transaction is open and includes the partition."""
 
     coordinator_epoch: int
     number: int
 
 
 class Question(msgspec.Struct, frozen=True, array_like=True):
-    """Whether a transaction is open, and writes to a partition or commits for a group."""
+    """Asks whether a transaction is open, and includes a partition or commits offsets of a group."""
 
     name: str
     producer_id: int
     epoch: int
     of: tuple[str, int] | str
     adds: bool = False
-    """Whether it is to do so from now on."""
+    """Whether to add the partition or group to the transaction."""
     begins: bool = False
-    """Whether it is to begin for that, if it has not."""
+    """Whether to begin the transaction for that if it is not open."""
 
 
 Ask = Callable[[Question], Awaitable[Verified]]
-"""Of the coordinator; raises if it is not so."""
+"""Asks the coordinator; raises if the transaction is not open."""
 
 
 class Verification:
-    """The use case."""
+    """Verifies transactions, one request per producer and partition at a time."""
 
     def __init__(self, ask: Ask, runtime: Runtime) -> None:
         self._ask = ask
         self._turns = KeyedLock(runtime)
 
     def is_done(self, hosted: Partition, header: BatchHeader) -> bool:
-        """Whether there is nothing to ask, and nobody of that producer to wait behind."""
+        """Return whether the batch needs no request and no earlier batch of its producer waits for one."""
         return hosted.verified.get(header.producer_id) == header.producer_epoch and not self.is_asking(hosted, header)
 
     def is_asking(self, hosted: Partition, header: BatchHeader) -> bool:
-        """Whether an earlier batch of that producer waits for its answer."""
+        """Return whether an earlier batch of that producer waits for the coordinator."""
         return self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
 
     async def verify(self, hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
-        """Return when the batch may be written; comes before `Append.write`, with no wait between them."""
+        """Return when the batch may be written. Call it before `Append.write`, without an await between them."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         async with self._turns.acquire(_turn(hosted, header)):
             for _ in range(ATTEMPTS_MAX):
@@ -90,7 +89,7 @@ def _turn(hosted: Partition, header: BatchHeader) -> str:
 
 
 def _holds(hosted: Partition, producer_id: int, answer: Verified) -> bool:
-    """Whether the log has seen nothing that is newer than the answer."""
+    """Return whether the log has nothing newer than the answer."""
     known = hosted.log.state.producers.find(producer_id)
     if known is None:
         return True

@@ -1,10 +1,9 @@
-"""Keep the last record of each key, let the earlier ones go: when, and how the log takes it.
+"""Compact a partition to the last record of each key: decide when, and replace segments under a running log.
 
-Knows: what may be compacted, how files are exchanged under a running log. Refuses to know: keys and records, which are looked at
-and written beside (`compaction_merge.py`), where its owner says: here, or in another process.
-Invariant: after a compaction a reader from the start sees, for each key, its last value below the compacted offset, and every
-offset still reads as before or is stepped over. Until a rewritten segment is whole and durable nothing in use has changed: who
-writes it may die at any moment.
+`compaction_merge.py` reads and writes the records, in this process or in another one. Invariants: after a compaction
+a reader from the start sees the last value of each key below the compacted offset. Every offset still reads as
+before or is skipped. Nothing in use changes until a rewritten segment is complete and durable, so the rewriting
+process may die at any time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,7 @@ HELD_FILES_MAX = 16
 
 
 class Compacted(msgspec.Struct):
-    """What a compaction did."""
+    """The result of a compaction."""
 
     upto: int
     bytes_before: int = 0
@@ -38,10 +37,10 @@ class Compacted(msgspec.Struct):
 
 
 class Rewriting(Protocol):
-    """Who writes the new segments of a plan."""
+    """Writes the new segments of a plan."""
 
     def write(self, first: int) -> Rewritten:
-        """One new segment for those from number `first` on."""
+        """Write one new segment in place of those from number `first` on."""
         ...
 
 
@@ -69,7 +68,7 @@ class Compaction:
         self._rewriter = rewriter
 
     def run(self) -> Compacted:
-        # Held to the end: nothing is trimmed, truncated or closed under a rewrite, whoever writes it.
+        # Held to the end: no retention, truncation or close runs during a rewrite, in whichever process.
         with self._partition.upkeep:
             return self._run()
 
@@ -136,11 +135,11 @@ class Compaction:
         new = Segment(self._disk, partition.folder, head, mark, end, self._pool)
         new.use_index(partition.settings.index_interval_bytes, read_only=False)
         new.next_offset, new.max_timestamp_ms = mark.next_offset, written.max_timestamp_ms
-        # Kept open until the lock is given back: a file that nobody has open is freed by whoever takes its name away.
+        # Kept open until the lock is released: otherwise the rename would also free the file's blocks, under the lock.
         largest = [segment.file for segment in sorted(group, key=lambda each: each.size)[-HELD_FILES_MAX:]]
         with _or_stop(partition):
             publish(self._disk, partition.folder, head.base_offset)
-        # The loop appends and reads under this lock: nothing is synced while it is held.
+        # The event loop appends and reads under this lock: do not sync while it is held.
         with partition.lock, _or_stop(partition):
             swap_in(self._disk, partition.folder, self._pool, group, new)
             partition.replace_segments(group, new)
@@ -151,7 +150,7 @@ class Compaction:
 
 @contextmanager
 def _or_stop(partition: PartitionLog) -> Iterator[None]:
-    """An exchange of files that fails half-way is finished by the next opening, and by nobody before."""
+    """Stop the partition if the replacement of files fails half-way; only the next opening completes it."""
     try:
         yield
     except StorageFault as fault:
@@ -160,19 +159,19 @@ def _or_stop(partition: PartitionLog) -> Iterator[None]:
 
 
 def compaction_limit(partition: PartitionLog) -> int:
-    """What is not committed may be truncated, and must not have taken the place of what is."""
+    """Return the last stable offset: uncommitted records may be truncated, and must not replace committed ones."""
     return partition.stable_below(min(partition.durable_offset, partition.watermark))
 
 
 def compactable(partition: PartitionLog, now_ms: int) -> list[Segment]:
-    """The sealed segments before the first that has a record too young for it."""
+    """Return the sealed segments before the first that has a record younger than the minimum lag."""
     lag_ms = partition.settings.compaction_lag_min_ms
     sealed = partition.segments[:-1]
     return list(takewhile(lambda s: now_ms - s.max_timestamp_ms >= lag_ms, sealed)) if lag_ms else list(sealed)
 
 
 def is_compaction_due(partition: PartitionLog, now_ms: int) -> bool:
-    """Whether a compaction is worth its writes, or some record has waited for one as long as it may."""
+    """Return whether the dirty ratio or the maximum lag requires a compaction."""
     settings, cleaned_offset = partition.settings, partition.state.cleaned_offset
     sealed = compactable(partition, now_ms)
     dirty = next((segment for segment in sealed if segment.next_offset > cleaned_offset), None)
@@ -182,7 +181,7 @@ def is_compaction_due(partition: PartitionLog, now_ms: int) -> bool:
 
 
 def seal_what_waits(partition: PartitionLog, now_ms: int) -> None:
-    """The segment that is written to is not compacted: if a record in it has waited as long as it may, it is full now."""
+    """Roll the active segment, which is not compacted, if a record in it has reached the maximum lag."""
     with partition.lock:
         active = partition.segments[-1]
         if active.data_bytes and _has_waited(active, partition.settings, now_ms):
@@ -190,6 +189,6 @@ def seal_what_waits(partition: PartitionLog, now_ms: int) -> None:
 
 
 def _has_waited(segment: Segment, settings: TopicSettings, now_ms: int) -> bool:
-    """By when the segment was begun: no record in it has been here for longer."""
+    """Return whether the segment's creation is longer ago than the maximum lag: no record in it is older."""
     limit_ms = settings.compaction_lag_max_ms
     return limit_ms != UNLIMITED and now_ms - segment.head.created_ms > limit_ms

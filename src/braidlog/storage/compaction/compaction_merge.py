@@ -1,12 +1,12 @@
-"""Write closed segments anew with the last record of each key: what a compaction computes.
+"""Rewrite sealed segments with the last record of each key: the computation of a compaction.
 
-Knows: keys, tombstones, aborted records, files that a plan names. Refuses to know: the log in use, locks, how the new files take
-their place. Invariant: records without a key, markers, and what is newer than the map are kept as they are; a batch whose
-checksum does not hold is never copied; nothing is written but `.cleaned` files.
+It works on the files of a plan and has no access to the log in use. Invariants: records without a key, markers, and
+records newer than the key map are kept. A batch with an invalid checksum is never copied. Only `.cleaned` files are
+written.
 
-Two passes over the files: one learns the last offset of each key in what was appended since the last compaction; one writes new
-segments, as many old ones in each as fit. Memory is bounded by `keys_max`: when the map is full only the part it has seen is
-rewritten, and the next compaction goes on from there.
+Two passes over the files. The first collects the last offset of each key appended since the last compaction. The
+second writes new segments, each from as many old ones as fit. `keys_max` bounds the memory: when the map is full,
+only the scanned part is rewritten, and the next compaction continues from there.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from braidlog.storage.state.transaction_index import Aborted
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A segment that is rewritten."""
+    """A segment to rewrite."""
 
     path: str
     base_offset: int
@@ -41,7 +41,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """All that is to be known of a partition to rewrite its segments: may travel to another process."""
+    """What the rewriting of a partition's segments needs; can be sent to another process."""
 
     folder: str
     topic_id: bytes
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
     sources: list[Source]
     epochs: list[tuple[int, int]]
     pinned: list[int]
-    """Batches that stay, empty if need be: a producer's retry is recognised by them."""
+    """Batches that stay, if necessary empty: they identify a producer's retries."""
     aborted: list[Aborted]
     cleaned_before: int
     now_ms: int
@@ -58,23 +58,23 @@ class Plan(msgspec.Struct, frozen=True):
     index_interval_bytes: int
     delete_retention_ms: int
     tombstone_limit: int
-    """A tombstone above it stays: a replica that has not seen it would keep what it deletes."""
+    """Tombstones above this offset stay: a replica without them would keep the deleted records."""
 
 
 class Rewritten(msgspec.Struct, frozen=True):
-    """A new segment that is whole and durable beside its place; none if `segments` is 0."""
+    """A new segment that is complete and durable beside the old ones; none if `segments` is 0."""
 
     segments: int = 0
-    """How many it is to replace."""
+    """How many segments it replaces."""
     size_bytes: int = 0
     max_timestamp_ms: int = 0
     records_removed: int = 0
     damaged: int | None = None
-    """Nothing was written: there is no whole batch at this offset."""
+    """Nothing was written: there is no valid batch at this offset."""
 
 
 class KeyRewriting:
-    """The rewriting of one plan."""
+    """Rewrites the segments of one plan."""
 
     def __init__(self, disk: Disk, plan: Plan) -> None:
         self._disk = disk
@@ -88,7 +88,7 @@ class KeyRewriting:
             self._aborted.setdefault(txn.producer_id, []).append(txn)
 
     def write(self, first: int) -> Rewritten:
-        """One new segment for those from number `first` on, as many as fit into one; for none where nothing is new."""
+        """Write one new segment for as many segments from number `first` on as fit; for none where nothing is new."""
         try:
             if self._learned is None:
                 self._learned = self._learn()
@@ -104,7 +104,7 @@ class KeyRewriting:
             file.close()
 
     def _learn(self) -> int:
-        """Fill the map from what is new; return how many segments it covers, 0 if nothing is new."""
+        """Fill the key map from new records; return how many segments it covers, 0 if nothing is new."""
         learned = 0
         for number, source in enumerate(self._plan.sources):
             if source.next_offset <= self._plan.cleaned_before:
@@ -150,7 +150,7 @@ class KeyRewriting:
         )
 
     def _copy(self, found: ScannedBatch, rewriter: SegmentRewriter) -> int:
-        """Carry over what stays of one batch; return how many records do not."""
+        """Copy what remains of one batch; return how many records are dropped."""
         header = found.header
         batch = found.window[found.at : found.at + header.size_bytes]
         if header.is_control:
@@ -178,12 +178,12 @@ class KeyRewriting:
 
 
 def droppable_end(plan: Plan) -> int:
-    """Below it a tombstone has done its work here, and everywhere else."""
+    """Return the offset below which a tombstone is no longer needed, on this replica or another."""
     return min(plan.cleaned_before, plan.tombstone_limit)
 
 
 def _keys(found: ScannedBatch) -> list[tuple[int, bytes | None, bool]]:
-    """(offset, key, is a tombstone) of each record."""
+    """Return (offset, key, is a tombstone) of each record."""
     header = found.header
     section = read_section(found.window, found.at, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
     scanned = scan_keys(section, header.record_count, header.last_offset_delta)

@@ -1,9 +1,8 @@
-"""Let old records go: by age and by size.
+"""Delete old records by age and by size.
 
-Knows: which whole segments are too old or too many. Refuses to know: keys (compaction), when to run (the owner decides).
-Invariant: only durable segments from the front go, and the new start is durable before they do; offsets are never reused. Of a
-topic with a table none goes by age before its records are rows. By size it does: a table that cannot be written must not fill
-the disk.
+Invariants: only whole, durable segments at the front are deleted, after the new start is durable; offsets are never
+reused. A topic with a table deletes nothing by age before it is exported. Deletion by size does not wait for the
+export: a table that cannot be written must not fill the disk.
 """
 
 from itertools import pairwise
@@ -13,7 +12,10 @@ from braidlog.storage.log.partition_log import PartitionLog
 
 
 def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> int:
-    """Apply the topic's retention to records below `upto` (default: all that is committed); return the new start offset."""
+    """Apply the topic's retention to records below `upto` (default: all committed ones).
+
+    Return the new start offset.
+    """
     settings = partition.settings
     if not settings.delete or (settings.retention_ms == UNLIMITED and settings.retention_bytes == UNLIMITED):
         return partition.start_offset
@@ -23,7 +25,7 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
             settings.retention_ms != UNLIMITED
             and age_ms(active.max_timestamp_ms, now_ms, now_ms) > settings.retention_ms
         ):
-            partition.roll(now_ms)  # else a topic nobody writes to any more would keep its last segment for ever
+            partition.roll(now_ms)  # otherwise a topic without new records would keep its last segment indefinitely
     partition.sync()
     limit = retention_limit(partition) if upto is None else min(upto, retention_limit(partition))
     start = partition.start_offset
@@ -43,15 +45,20 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
 
 
 def retention_limit(partition: PartitionLog) -> int:
-    """A start above what is committed could be above what every other replica has."""
+    """Return the limit of retention, the committed offset.
+
+    A log start above it could be above what every other replica has.
+    """
     return min(partition.durable_offset, partition.watermark)
 
 
 def age_ms(latest_ms: int, written_ms: int, now_ms: int) -> int:
-    """How old a segment is: by its records' word, unless they have none or claim the future; then by when it was full.
+    """Return the age of a segment, by its latest timestamp.
 
-    Not by the earlier of both: a clock that was set wrong when the segment was full must not cost records their time.
+    If that is missing or in the future, the time when it became full counts.
+
+    Not by the earlier of both: a clock that was wrong when the segment became full must not delete records early.
     """
     if 0 <= latest_ms <= now_ms:
         return now_ms - latest_ms
-    return now_ms - written_ms if written_ms > 0 else 0  # 0: the head was damaged, and does not say
+    return now_ms - written_ms if written_ms > 0 else 0  # 0: the header was damaged and has no time

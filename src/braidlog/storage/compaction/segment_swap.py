@@ -1,12 +1,11 @@
-"""Write a segment anew and put it where one or more stood: what compaction and repair have in common.
+"""Rewrite segments and replace the originals, for compaction and repair.
 
-Knows: how to exchange files so that a crash leaves the old ones or the new one. Refuses to know: which batches are kept.
-Invariant: the new file holds exactly the offsets of the old ones, without a gap: where nothing is left, an empty batch
-stands for what is gone.
+Invariants: a crash leaves the old files or the new one. The new file has exactly the offsets of the old ones,
+without a gap: an empty batch covers removed offsets.
 
-`<base>.cleaned` while it is written, with its index beside it as `<base>.idx.cleaned`; `<base>.swap` once it is whole and
-durable; then the old files go, last one first, and it takes the name `<base>.log`. Recovery removes a `.cleaned` and finishes a
-`.swap`.
+A rewrite is written as `<base>.cleaned`, its index as `<base>.idx.cleaned`. Once complete and durable it becomes
+`<base>.swap`. Then the old files are removed, the last one first, and it becomes `<base>.log`. Recovery removes a
+`.cleaned` file and completes a `.swap` file.
 """
 
 from collections.abc import Sequence
@@ -46,7 +45,7 @@ class SegmentRewriter:
         self._stem = f"{head.base_offset:020d}"
         for leftover in (join(folder, self._stem + CLEANED), cleaned_index_path(folder, head.base_offset)):
             if disk.exists(leftover):
-                disk.remove(leftover)  # a rewrite that failed without a crash of the node, on a full disk
+                disk.remove(leftover)  # left by a rewrite that failed without a crash, on a full disk
         self._segment = Segment.create(disk, folder, head, pool, interval_bytes, name=self._stem + CLEANED)
         self._parts: list[bytes] = []
         self._headers: list[BatchHeader] = []
@@ -64,7 +63,7 @@ class SegmentRewriter:
         return self._offset
 
     def keep(self, batch: bytes) -> None:
-        """Add a batch; it follows what was kept or skipped before it."""
+        """Add the batch that follows the last kept or skipped offset."""
         header = read_header(batch)
         assert header.base_offset == self._offset, "a rewrite must not lose or repeat an offset"
         self._close_gap()
@@ -72,7 +71,7 @@ class SegmentRewriter:
         self._offset = self._gap_start = header.next_offset
 
     def skip(self, next_offset: int, leader_epoch: int, timestamp_ms: int) -> None:
-        """Leave out the offsets up to `next_offset`. Runs of one epoch become one empty batch."""
+        """Leave out the offsets up to `next_offset`. Consecutive gaps of one epoch become one empty batch."""
         if self._gap_start < self._offset and (
             self._gap_epoch != leader_epoch or next_offset - self._gap_start > _SPAN_MAX
         ):
@@ -100,7 +99,7 @@ class SegmentRewriter:
             self._parts, self._headers = [], []
 
     def write(self) -> Segment:
-        """Make the file whole and durable, and its index."""
+        """Complete the file and its index, and make both durable."""
         self._close_gap()
         self._flush()
         self._segment.sync(self._segment.reach())
@@ -118,13 +117,13 @@ def cleaned_index_path(folder: str, base: int) -> str:
 
 
 def publish(disk: Disk, folder: str, base: int) -> None:
-    """Give a rewrite that is whole the name from which there is no way back."""
+    """Rename a complete rewrite to `.swap`: from then on recovery completes it."""
     disk.rename(join(folder, f"{base:020d}{CLEANED}"), join(folder, swap_name(base)))
     disk.sync_folder(folder)
 
 
 def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory | None) -> int:
-    """The offset after the last one of a rewrite that is whole; `BadHead` or `BadBatch` if it is not."""
+    """Return the offset after the last one of a complete rewrite; raise `BadHead` or `BadBatch` if it is invalid."""
     _, mark = read_head(file.read_at(DATA_START, 0), identity, base)
     end, offset = DATA_START, base
     for found in walk(file, DATA_START, file.size(), base, epochs=epochs):
@@ -135,7 +134,7 @@ def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory |
 
 
 def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
-    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in place of every segment of these, durably."""
+    """Replace every segment within [base, next_offset) by the complete file `<base>.swap`, durably."""
     _rename_swap(disk, folder, base, next_offset)
     disk.sync_folder(folder)
 
@@ -151,7 +150,7 @@ def _rename_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
 
 
 def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new: Segment) -> None:
-    """Exchange the files; the folder is yet to be synced. The old index goes first: it would describe the new file wrongly."""
+    """Replace the files; the caller syncs the folder. The old index goes first: it does not match the new file."""
     for segment in old:
         pool.drop(segment.path)
     stale = join(folder, index_name(new.base_offset))

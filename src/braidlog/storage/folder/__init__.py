@@ -1,1 +1,1 @@
-"""The data folder of a node: its lock and identity, the topics in it, snapshots of it, quarantined files."""
+"""The data folder of a node: its lock and identity, its topics, snapshots of it, and quarantined files."""

@@ -1,26 +1,28 @@
-"""A data folder: who owns it, which topics it holds, where each lives.
+"""Own a data folder: its lock and identity, its topics, and the folder of each partition.
 
-Knows: the layout below. Refuses to know: records, and what a partition does with its own folder.
-Invariant: a topic is there entirely or not at all: it is built beside its place and renamed into it, and renamed away before
-it is taken apart. A name never becomes a path; folders are numbered.
+Invariants: a topic exists completely or not at all. It is built under another name and renamed into place, and it is
+renamed away before its files are removed. A topic's name never becomes a path: folders are numbered.
 
-    <folder>/LOCK                         held by the one process that owns the folder
-             folder.a folder.b            identity and format of the folder
-             cluster.a cluster.b          how far the node has come in its cluster's metadata (cluster/etcd/position.py)
-             starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly
-             (cluster/registration.py) epochs.a epochs.b            epochs begun since the partitions' own checkpoints
-             (storage/state/leader_epoch_file.py), if there were any topics/00000001/topic.a .b   name, id, settings, partitions
-                            /0000/        partition 0 (storage/log/partition_log.py), if it is held here
-                            /0000/*.damaged   of a copy that was given up for another node's
-                            (storage/recovery/log_reset.py): never removed /0000.<time>.damaged   one that could not
-                            be opened, and was copied anew: never removed /0000.gone    one that is held no more:
-                            removed at the latest when the folder is opened
-             topics/00000002.new          a creation that was never finished: removed when the folder is opened
-             topics/00000003.gone         a deletion that was never finished: likewise
-             topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
-             quarantine/                  damaged bytes that a repair took out, with a report beside them
-             cut/                         files that a back-up copies (storage/folder/folder_snapshot.py): removed
-             when a node opens the folder
+    <folder>/LOCK                        held by the one process that owns the folder
+             folder.a folder.b           identity and format of the folder
+             cluster.a cluster.b         the node's position in its cluster's metadata (cluster/etcd/position.py)
+             starts.a starts.b           the node's starts in a cluster, and whether the last one ended cleanly
+                                         (cluster/registration.py)
+             epochs.a epochs.b           epochs begun since the partitions' own checkpoints, if there were any
+                                         (storage/state/leader_epoch_file.py)
+             topics/00000001/topic.a .b  name, id, settings, partitions
+                    /0000/               partition 0 (storage/log/partition_log.py), if this node holds it
+                    /0000/*.damaged      segments of a copy that was replaced by another node's
+                                         (storage/recovery/log_reset.py): kept until the next such copy
+                    /0000.<time>.damaged a copy that could not be opened and was replaced: kept until the next one
+                    /0000.gone           a partition that this node no longer holds: removed at the latest when the
+                                         folder is opened
+             topics/00000002.new         an unfinished creation: removed when the folder is opened
+             topics/00000003.gone        an unfinished deletion: removed when the folder is opened
+             topics/00000004.stray       a topic that the node's metadata does not have: set aside, never removed
+             quarantine/                 damaged bytes that a repair removed, each with a report
+             cut/                        files that a backup copies (storage/folder/folder_snapshot.py): removed when a
+                                         node opens the folder
 """
 
 import contextlib
@@ -53,13 +55,13 @@ class FolderIdentity(msgspec.Struct, frozen=True):
     folder_id: str
     format: int
     internal_topics: tuple[str, ...] = ()
-    """Topics that a node has made for itself: one of these that is not there was lost."""
+    """Topics that the node itself created: a missing one was lost."""
     cluster: str = ""
-    """The cluster whose metadata this folder follows; empty: its own."""
+    """The cluster whose metadata this folder follows; empty without a cluster."""
 
 
 def unreadable(identity: FolderIdentity) -> str | None:
-    """Why this version leaves a folder alone, if it has to: whatever it cannot read in there has a format of its own."""
+    """Return why this version cannot open the folder, or None: every incompatible change raises the folder's format."""
     if identity.format == FORMAT:
         return None
     if identity.format > FORMAT:
@@ -77,7 +79,7 @@ STRAY = ".stray"
 
 
 class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a topic besides its records."""
+    """The stored description of a topic."""
 
     name: str
     topic_id: str
@@ -85,9 +87,9 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
     settings: TopicSettings
     created_ms: int
     by_metadata: bool = False
-    """Made by a node because its metadata says so, and not by someone who used the folder without one."""
+    """The node created it from its metadata; False if a process without metadata did, such as an embedded log."""
     absent: tuple[int, ...] = ()
-    """The partitions that other nodes hold, and this folder does not."""
+    """The partitions that only other nodes hold."""
 
     @property
     def held(self) -> list[int]:
@@ -95,7 +97,7 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DataFolder:
-    """The topics of one folder. `read_only` looks without a lock and without changing anything."""
+    """The topics of one folder. `read_only` takes no lock and changes nothing."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class DataFolder:
         open_files_max: int = OPEN_FILES_MAX,
         rewriter: Rewriter = KeyRewriting,
     ) -> None:
-        """`rewriter` computes compactions."""
+        """Open or create the folder. `rewriter` computes compactions."""
         self._disk = disk
         self._clock = clock
         self._read_only = read_only
@@ -137,7 +139,7 @@ class DataFolder:
 
     @property
     def disk(self) -> Disk:
-        """Where the folder is: for what is kept in it beside the topics."""
+        """The disk of the folder, for other files that are kept in it."""
         return self._disk
 
     def release(self) -> None:
@@ -148,9 +150,9 @@ class DataFolder:
     # -- opening ---------------------------------------------------------------------------------------------
 
     def _make_folders(self, path: str) -> None:
-        """Make the folder and those above it, each one durable in the one that holds it.
+        """Create the folder and its parents, each durable in its parent folder.
 
-        The deepest one that is there may have been made by a process that was killed before it could sync its name.
+        An existing parent is synced too: a process may have been killed between its creation and the sync.
         """
         if not self._disk.exists(path):
             self._make_folders(parent(path))
@@ -158,7 +160,7 @@ class DataFolder:
         self._disk.sync_folder(parent(path))
 
     def _refuse_unknown(self) -> None:
-        """A folder with other things in it is probably a mistyped path, not a place for a log."""
+        """Reject a folder with other content: the path is probably mistyped."""
         if self._disk.exists(self.path):
             others = [name for name in self._disk.names(self.path) if name not in ("LOCK", "topics")]
             if others:
@@ -193,15 +195,15 @@ class DataFolder:
         return identity
 
     def remember_internal(self, name: str) -> None:
-        """A node is about to write to a topic of its own: from now on it is missed if it is not there."""
+        """Record that the node is about to write to an internal topic: from now on a missing one counts as lost."""
         self._keep_internal({*self.identity.internal_topics, name})
 
     def forget_internal(self, name: str) -> None:
-        """The loss of an internal topic is accepted: the next start makes an empty one."""
+        """Accept the loss of an internal topic: the next start creates an empty one."""
         self._keep_internal({*self.identity.internal_topics} - {name})
 
     def join_cluster(self, cluster: str) -> None:
-        """From now on this folder follows the metadata of that cluster and no other."""
+        """Bind this folder to the metadata of a cluster; it follows no other from then on."""
         self._keep_identity(msgspec.structs.replace(self.identity, cluster=cluster))
 
     def _keep_internal(self, names: set[str]) -> None:
@@ -214,14 +216,15 @@ class DataFolder:
         self.identity = identity
 
     def _has_topics(self) -> bool:
-        """A folder whose creation was interrupted has none; one that lost its description may not be made anew over them."""
+        """Return whether there are topics: a folder that lost its description must not be initialized over them."""
         shelf = join(self.path, "topics")
         return self._disk.exists(shelf) and bool(self._disk.names(shelf))
 
     def _open_topics(self) -> None:
         shelf = join(self.path, "topics")
         if not self._read_only:
-            # A process that was killed may have left names that are seen and not durable: what is built on them must be.
+            # A killed process may have left visible names that are not durable yet: sync them before anything depends
+            # on them.
             self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith(STRAY):
@@ -239,12 +242,12 @@ class DataFolder:
             payload = load_newest(slots, f"topics/{name}", read_only=self._read_only)
             meta = msgspec.json.decode(payload, type=TopicMeta)
         except (StorageFault, msgspec.MsgspecError) as fault:
-            self.broken_topics[name] = str(fault)  # the other topics are still good; this one says so when asked for
+            self.broken_topics[name] = str(fault)  # the other topics are intact; this one reports its fault on use
             return
         self.notes += [f"topics/{name}/{file}: {fault}; the other one is used" for file, fault in slots.faults.items()]
         self._topics[meta.name] = (folder, meta)
         if not self._read_only:
-            for each in meta.absent:  # what a crash left of making it, or of removing it
+            for each in meta.absent:  # remains of an interrupted creation or removal
                 self._remove_partition(join(folder, f"{each:04d}"))
 
     # -- topics ----------------------------------------------------------------------------------------------
@@ -280,7 +283,7 @@ class DataFolder:
         created_ms: int | None = None,
         absent: Collection[int] = (),
     ) -> TopicMeta:
-        """Make a topic, with a folder for each partition but those that are `absent`: other nodes hold them."""
+        """Create a topic, with a folder for each partition except those in `absent`, which other nodes hold."""
         check_topic_name(name)
         _check_partitions(partitions)
         if self._fault is not None:
@@ -307,9 +310,7 @@ class DataFolder:
             self._save_meta(building, meta)
             self._disk.sync_folder(building)
         except StorageFault:
-            with contextlib.suppress(
-                StorageFault
-            ):  # the first fault is the one to tell; the rest goes at the next opening
+            with contextlib.suppress(StorageFault):  # raise the first fault; the next opening removes the rest
                 self._remove_tree(building)
             raise
         with self._refuse_downgrade():
@@ -320,7 +321,7 @@ class DataFolder:
 
     @contextlib.contextmanager
     def _refuse_downgrade(self) -> Iterator[None]:
-        """A change of topics' names that fails half-way leaves it open which names are durable: change no more of them."""
+        """Reject further creations and deletions after one failed half-way: it is unknown which names are durable."""
         try:
             yield
         except StorageFault as fault:
@@ -338,8 +339,10 @@ class DataFolder:
         slots.save(msgspec.json.encode(meta), copies=2)
 
     def grow_topic(self, name: str, partitions: int, *, made: int = 0, absent: Collection[int] = ()) -> TopicMeta:
-        """Add partitions, durable before the topic counts them. Of the first `made`, one that is not there was lost; those that
-        are `absent` are held by other nodes."""
+        """Add partitions; they are durable before the topic counts them.
+
+        Of the first `made` partitions, a missing one was lost. Other nodes hold those in `absent`.
+        """
         folder, meta = self._find(name)
         _check_partitions(partitions)
         if partitions <= meta.partitions:
@@ -357,7 +360,7 @@ class DataFolder:
         for partition in numbers:
             place = join(folder, f"{partition:04d}")
             if self._disk.exists(place):
-                continue  # whole and empty, left by a change that the topic's settings may or may not know of
+                continue  # complete and empty: left by a change that the topic's description may or may not contain
             if self._disk.exists(place + _NEW):
                 self._remove_tree(place + _NEW)
             self._create_partition(place + _NEW, meta, partition)
@@ -365,15 +368,18 @@ class DataFolder:
         self._disk.sync_folder(folder)
 
     def hold_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
-        """Make partitions that were absent, empty; durable before the topic counts them as held."""
+        """Create empty partitions that were absent; they are durable before the topic counts them as held."""
         folder, meta = self._find(name)
         self._add_partitions(folder, meta, numbers)
         absent = tuple(each for each in meta.absent if each not in numbers)
         return self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
 
     def release_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
-        """Remove partitions, with all their records: other nodes hold them now, and nobody has them open here. That they are
-        absent is durable first: then nobody misses them, and what a crash leaves of them goes at the next opening."""
+        """Remove partitions with all their records; this process has none of them open, and other nodes hold them.
+
+        That they are absent is durable first: the folder then does not miss them, and the next opening removes what
+        a crash leaves.
+        """
         folder, meta = self._find(name)
         absent = tuple(sorted({*meta.absent, *numbers}))
         meta = self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
@@ -383,8 +389,10 @@ class DataFolder:
         return meta
 
     def reset_log(self, name: str, partition: int) -> None:
-        """Make an empty partition in place of one that cannot be opened, or is lost; what is left of it is kept, once for each
-        partition. A crash in between leaves one that is lost."""
+        """Create an empty partition in place of one that is lost or cannot be opened; its remains are kept.
+
+        Only the newest remains of each partition are kept. A crash in between leaves the partition lost.
+        """
         folder, meta = self._find(name)
         place = join(folder, f"{partition:04d}")
         if self._disk.exists(place):
@@ -394,7 +402,7 @@ class DataFolder:
             self._remove_tree(join(folder, older))
 
     def _remove_partition(self, place: str) -> None:
-        """Renamed first: a half-removed one must not be taken for a partition."""
+        """Remove a partition's folder; rename it first, so that a half-removed folder never looks like a partition."""
         for unfinished in (place + _NEW, place + _GONE):
             if self._disk.exists(unfinished):
                 self._remove_tree(unfinished)
@@ -423,7 +431,7 @@ class DataFolder:
         self._remove_tree(folder + _GONE)
 
     def quarantined(self, name: str) -> None:
-        """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
+        """Set a topic's folder aside: the topic no longer exists, and its files are kept."""
         folder, _ = self._find(name)
         del self._topics[name]
         self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{STRAY}")
@@ -432,7 +440,7 @@ class DataFolder:
             self._disk.sync_folder(join(self.path, "topics"))
 
     def closed_partition_of(self, name: str, partition: int) -> ClosedPartition | None:
-        """What a partition that was closed cleanly says without being opened; None if it has to be opened."""
+        """Return the summary of a cleanly closed partition without opening it; None if it must be opened."""
         folder, meta = self._find(name)
         place = join(folder, f"{partition:04d}")
         if not 0 <= partition < meta.partitions or not self._disk.exists(place):
@@ -463,8 +471,10 @@ class DataFolder:
         )
 
     def begin_epochs(self, begun: Sequence[tuple[PartitionLog, int]]) -> None:
-        """Let an epoch begin at the end of each log, durably, with one save for all: for a node that takes over many partitions,
-        or follows new leaders. Blocks; nobody appends to these logs meanwhile. One that refuses its epoch refuses all.
+        """Start an epoch at the end of each log, durably, with one save for all of them.
+
+        For a node that takes over many partitions or follows new leaders. Blocks; no append to these logs may run
+        during the call. If one log rejects its epoch, none starts.
         """
         histories = [(log, _with_epoch(log, epoch)) for log, epoch in begun if log.state.epochs.latest != epoch]
         if not histories:

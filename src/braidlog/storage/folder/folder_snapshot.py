@@ -1,12 +1,12 @@
-"""A data folder as it was at one moment, for whoever copies it.
+"""Take a snapshot of a data folder, from which a backup is copied.
 
-Knows: which files make up a folder, and what may still become of each. Refuses to know: where they are copied to.
-Invariant: a cut is what `kill -9` at that moment would have left, so whatever opens after a crash opens from a cut. For that
-nobody may append while it is taken: in a node it is taken in one turn of the loop. Others may be busy on their threads all the
-same (marks, checkpoints, retention, compaction); what they change while a folder is looked at is looked at again.
+A snapshot equals what `kill -9` at that time would have left, so everything that opens after a crash opens from a
+snapshot. No append may run while it is taken: a node takes it in one turn of the event loop. Other threads may still
+write marks and checkpoints, retain and compact; a folder that they change during the scan is scanned again.
 
-A file that only grows keeps a second name (a hard link) until the cut is dropped, with its size and its first bytes as they were,
-for the mark in these is written over. What is written over as a whole (slots) is kept as it was. Nothing is copied here.
+Nothing is copied here. A file that only grows keeps a second name (a hard link) until the snapshot is dropped. Its
+size and its first bytes are recorded, because the mark in them is overwritten. Files that are overwritten as a whole
+(two-copy files) are recorded completely.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from braidlog.storage.two_copy_file import unpack_copy
 
 CUT: Final = "cut"
 LISTING: Final = "listing"
-"""In the folder of a cut: its files."""
+"""The name of the list of files, in the snapshot's folder."""
 ATTEMPTS_MAX: Final = 100
 _SLOTS = (".a", ".b")
 _GROWING = (LOG, ".wal")
@@ -31,35 +31,38 @@ _TOP = ("folder.a", "folder.b", "epochs.a", "epochs.b")
 _TOPICS = "topics"
 _COPY = "copy"
 _SETTLED_MS: Final = 2_000
-"""A file's time is as exact as the kernel's clock ticks, and no more."""
+"""The kernel updates file times with the resolution of its clock tick only."""
 
 
 class CutFile(msgspec.Struct, frozen=True):
-    """A file of a data folder at the moment of the cut: `head`, and the bytes that follow it up to `size` in the file `kept`."""
+    """A file of a data folder in the snapshot: the bytes `head`, then the bytes up to `size` of the file `kept`."""
 
     path: str
     size: int
     modified_ns: int
     head: bytes = b""
     kept: str = ""
-    """Empty if `head` is all of it."""
+    """Empty if `head` is the whole file."""
     is_final: bool = False
-    """Nobody appends to it any more."""
+    """No process appends to it any longer."""
 
 
 class _Changed(Exception):  # noqa: N818 - a finding
-    """While it was looked at."""
+    """The file or folder changed during the scan."""
 
 
 class _Seen(NamedTuple):
-    """A folder that was looked at before the cut, and what it and its files were then."""
+    """A folder that was scanned before the snapshot, with the status of it and its files at that time."""
 
     looks: dict[str, FileStatus | None]
     files: list[CutFile]
 
 
 class Cutting:
-    """Takes one cut of the folder at `path` into its folder `cut`, which is there and empty. `pool` has the files of its logs."""
+    """Takes one snapshot of the folder at `path` into its subfolder `cut`, which exists and is empty.
+
+    `pool` has the open files of its logs.
+    """
 
     def __init__(self, disk: Disk, path: str, pool: FilePool) -> None:
         self._disk = disk
@@ -71,25 +74,26 @@ class Cutting:
         self.files: list[CutFile] = []
 
     def prepare(self, now_ms: int) -> None:
-        """Before the cut, while others append: what nobody has touched since need not be read in the moment of the cut."""
+        """Scan the topics before the snapshot, while appends continue: unchanged folders need no second scan."""
         self.take_topics()
         self.files = []
         self._trusted_before_ns = (now_ms - _SETTLED_MS) * 1_000_000
 
     def take_topics(self) -> None:
-        """The folder's own description, and every topic; its feed of keys before the keys themselves."""
-        self._pool.drop_reserves()  # else what is appended next would stand within the size that a file has now
+        """Record the folder's identity and every topic. The feed topic of the keys comes before the keys themselves."""
+        self._pool.drop_reserves()  # otherwise a later append would be within the recorded size of the file
         self.files += self._settled("", lambda names: [name for name in names if name in _TOP])
         for number in self._numbered(_TOPICS, 8):
             topic = join(_TOPICS, number)
             found = [*self._settled(topic, lambda names: [name for name in names if name.endswith(_SLOTS)])]
             for partition in [*self._numbered(topic, 4), _COPY]:
                 found += self._settled(join(topic, partition), _files_of)
-            if self._disk.is_folder(join(self._path, topic)):  # else it was deleted meanwhile, and its metadata say so
+            # Otherwise the topic was deleted during the scan, and its metadata agrees
+            if self._disk.is_folder(join(self._path, topic)):
                 self.files += found
 
     def take_keys(self, folder: str) -> None:
-        """The files of the key-value store; nobody writes to its log meanwhile."""
+        """Record the files of the key-value store; nothing may write to its log during this."""
         self.files += self._settled(folder, _files_of)
 
     def _numbered(self, folder: str, digits: int) -> list[str]:
@@ -98,7 +102,7 @@ class Cutting:
         return [name for name in names if len(name) == digits and name.isascii() and name.isdigit()]
 
     def _settled(self, folder: str, choose: Callable[[Sequence[str]], list[str]]) -> list[CutFile]:
-        """What is in a folder at one moment; nothing if it is not there."""
+        """Return the files of a folder at one point in time; empty if the folder does not exist."""
         path = join(self._path, folder)
         seen = self._seen.get(folder)
         if seen is not None and self._is_untouched(seen):
@@ -118,7 +122,10 @@ class Cutting:
         raise BrokerError(Reason.TIMED_OUT, f"{path} keeps changing while a cut is taken; try again")
 
     def _is_untouched(self, seen: _Seen) -> bool:
-        """What was changed just before it was seen may have changed once more, at the same time as far as its time tells."""
+        """Return whether a folder is unchanged since its scan.
+
+        A file changed shortly before the scan counts as changed: a later change may have the same time.
+        """
         return all(
             was is not None and was.modified_ns < self._trusted_before_ns and file_status(path) == was
             for path, was in seen.looks.items()
@@ -131,7 +138,7 @@ class Cutting:
         found = [self._file(join(folder, name), was, is_final=name not in growing) for name, was in before.items()]
         for name, was in before.items():
             now = file_status(join(self._path, folder, name))
-            # A log is marked meanwhile, no more: its head was read until it held.
+            # A log file may have got a new mark: its head was read until two reads agreed.
             if now is None or was is None or now[:2] != was[:2] or (now != was and not name.endswith(_GROWING)):
                 raise _Changed
         return found
@@ -171,8 +178,10 @@ class Cutting:
 
 
 def _files_of(names: Sequence[str]) -> list[str]:
-    """Those of a log that tell what it holds. The index of a segment that still grows is not among them: it is a hint, and made
-    from the segment."""
+    """Return the files that define the content of a log.
+
+    Excludes the index of the segment that still grows: it can be rebuilt from the segment.
+    """
     last = _last(names, LOG)
     hint = last.removesuffix(LOG) + INDEX if last else ""
     kinds = (*_GROWING, *_WRITTEN_ONCE)
@@ -201,13 +210,13 @@ def _holds(data: bytes) -> bool:
 
 
 def make_room(disk: Disk, path: str) -> None:
-    """A folder for the files of a cut, in which none of an earlier one is left."""
+    """Create an empty folder for a snapshot; drops an earlier one."""
     drop_snapshot(disk, path)
     disk.make_folder(join(path, CUT))
 
 
 def write_listing(disk: Disk, path: str, files: list[CutFile]) -> str:
-    """Whoever copies it reads this first; where the cut is."""
+    """Write the list of files, which a backup reads first; return the snapshot's folder."""
     file = disk.create(join(path, CUT, LISTING))
     try:
         file.write_at(msgspec.msgpack.encode(files), 0)
@@ -217,6 +226,6 @@ def write_listing(disk: Disk, path: str, files: list[CutFile]) -> str:
 
 
 def drop_snapshot(disk: Disk, path: str) -> None:
-    """What it kept goes, unless it is in use."""
+    """Remove a snapshot and its hard links."""
     if disk.is_folder(join(path, CUT)):
         remove_tree(disk, join(path, CUT))

@@ -1,7 +1,9 @@
-"""What was put out of the way in a data folder, and is removed by a person alone: damaged copies, topics of no metadata.
+"""List the quarantined files of a data folder: damaged copies, and topics without metadata.
 
-Knows: their names (`storage/recovery/log_reset.py`, `data_folder.py`). Refuses to know: what is in them.
-Invariant: changes nothing, and reads nothing but names; may run beside a node.
+Only an operator removes them.
+
+`storage/recovery/log_reset.py` and `data_folder.py` choose their names. Reads names only and changes nothing, so it
+can run beside a node.
 """
 
 from collections.abc import Iterator
@@ -13,11 +15,11 @@ from braidlog.storage.folder.data_folder import STRAY
 from braidlog.storage.segment.segment_files import DAMAGED
 
 KEYS = "kv"
-"""The folder of a lone node's store of keys."""
+"""The folder of the key-value store of a single node."""
 
 
 class Quarantined(NamedTuple):
-    """Paths in the folder: of partitions that have a damaged copy in or beside them (and of the store of keys), and of topics."""
+    """Paths in the folder: partitions (and the key-value store) with a damaged copy, and stray topics."""
 
     damaged: list[str]
     strays: list[str]
@@ -35,7 +37,7 @@ def find_quarantined(disk: Disk, path: str) -> Quarantined:
 
 
 def _damaged(disk: Disk, topic: str) -> Iterator[str]:
-    """The partitions of a topic."""
+    """Yield the numbers of the partitions that have a damaged copy."""
     for name in _names(disk, topic):
         number, _, rest = name.partition(".")
         if not number.isdigit():
@@ -45,7 +47,7 @@ def _damaged(disk: Disk, topic: str) -> Iterator[str]:
 
 
 def _names(disk: Disk, folder: str) -> list[str]:
-    """None of what is gone by now, or is no folder."""
+    """List a folder; empty if it does not exist or is not a folder."""
     try:
         return disk.names(folder) if disk.is_folder(folder) else []
     except StorageFault:

@@ -1,8 +1,8 @@
 """The log of one partition: append, read, sync, truncate.
 
-    with PartitionLog.open(folder, disk, settings) as log:   # partition_log.py
-        log.append(batch)
-        log.sync()
+    log = PartitionLog(disk, folder, identity, settings, pool)   # partition_log.py
+    log.append(batch, now_ms=now_ms)
+    log.sync()
 
 `log_reader.py` finds batches, `durability.py` syncs them; `storage/group_commit.py` shares a sync among callers.
 """

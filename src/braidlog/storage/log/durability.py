@@ -1,10 +1,12 @@
-"""What of a partition is durable, the sync and the checkpoint that make it so, and the locks under which this is done.
+"""Sync and checkpoint a partition, track its durable offset, and own its locks.
 
-Knows: the durable offset, what was appended since, the order of the locks, the fault that stopped the partition. Refuses to know:
-batches, when to flush.
-Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final: after
-it nothing is acknowledged. A checkpoint or an index that finds no room is not final: records are durable without it, and the next
-sync writes all of it again. A thread that waits is woken by growth, a fault or the close.
+Invariants:
+
+- A crash cannot lose anything below `durable_offset`.
+- Older segments are synced first.
+- A failed sync is final: nothing is acknowledged after it. A checkpoint or an index that finds no disk space is not
+  final: records are durable without it, and the next sync writes all of it again.
+- Growth, a fault or the close wakes a waiting thread.
 """
 
 import contextlib
@@ -20,15 +22,16 @@ from braidlog.storage.state.partition_state import Checkpoints, PartitionState, 
 
 
 class PartitionLocks:
-    """Locks are taken in the order of the fields, where more than one is."""
+    """The locks, fault and closed flag of a partition. Acquire several locks only in the order of the fields."""
 
     def __init__(self, folder: str, *, closed: bool) -> None:
         self._folder = folder
         self.upkeep = threading.RLock()
-        """Held by whoever exchanges or removes segments, from the first look to the last: a compaction must not put back
-        what a truncation took away, nor outlive a close."""
+        """Held for the whole time in which segments are replaced or removed: a compaction must not restore truncated
+        records, nor run beyond a close.
+        """
         self.sync_lock = threading.RLock()
-        """One sync at a time."""
+        """Held during a sync: one sync runs at a time."""
         self.lock = threading.RLock()
         self.moved = threading.Condition(self.lock)
         self.followers = 0
@@ -36,7 +39,7 @@ class PartitionLocks:
         self.closed = closed
 
     def fail(self, fault: StorageFault) -> None:
-        """Stop the partition: what is in memory may not be what is on the disk."""
+        """Stop the partition: memory and disk may differ."""
         with self.lock:
             self.fault = StorageFault(
                 f"the partition stopped after a fault and must be reopened: {fault}", self._folder
@@ -48,7 +51,7 @@ class PartitionLocks:
             raise self.fault.again()
 
     def wait(self, is_reached: Callable[[], bool], timeout: float | None) -> bool:
-        """Wait until `is_reached`, the close or a fault, which is raised; False if the time ran out first."""
+        """Block until `is_reached()`, the close or a fault, which is raised; return False on timeout."""
         with self.lock:
             self.followers += 1
             try:
@@ -60,7 +63,7 @@ class PartitionLocks:
 
 
 class Durability:
-    """Every method but `maybe_close` is called with `gate.sync_lock` held: one sync at a time."""
+    """Sync and checkpoint a partition. Every method but `maybe_close` requires `gate.sync_lock` to be held."""
 
     def __init__(
         self, gate: PartitionLocks, chain: SegmentList, state: PartitionState, checkpoints: Checkpoints
@@ -76,12 +79,15 @@ class Durability:
         self._small_syncs = SmallSyncs()
 
     def sync(self, upto: int | None, settings: TopicSettings, *, copies: int = 0) -> int:
-        """See `PartitionLog.sync`. A checkpoint follows every window of bytes, and this one if `copies` says so."""
+        """Implement `PartitionLog.sync`.
+
+        A checkpoint follows every flush window of bytes, and this sync if `copies` is set.
+        """
         window_bytes = settings.flush_window_bytes
         with self._gate.lock:
             self._gate.check()
             if upto is not None and self.durable_offset >= upto:
-                return self.durable_offset  # somebody else's sync, while this call waited for its turn
+                return self.durable_offset  # another thread's sync covered this call while it waited for the lock
             if self.durable_offset == self._state.end_offset and not self._chain.pending and not copies:
                 return self.durable_offset
             pending, active = list(self._chain.pending), self._chain.active
@@ -90,7 +96,7 @@ class Durability:
             is_first = bool(pending) or _is_young(active)
             due = is_first or copies or self.since_checkpoint_bytes >= window_bytes
             image = self._state.image() if due else None
-        for segment in pending:  # first: that a segment was synced proves that all before it were
+        for segment in pending:  # older segments first: a synced segment proves that all segments before it are synced
             with self._stopping():
                 segment.sync_to_end()
             with self._stopping_unless_full():
@@ -104,7 +110,7 @@ class Durability:
                     self._save_synced(active, image, max(copies, 1))
             except StorageFault:
                 if is_first or self._gate.fault is not None:
-                    raise  # nothing of a segment is acknowledged before a checkpoint tells of it: see `_is_young`
+                    raise  # nothing of a segment is acknowledged before a checkpoint names it: see `_is_young`
         with self._gate.lock:
             del self._chain.pending[: len(pending)]
             self.durable_offset = reached.next_offset
@@ -119,7 +125,7 @@ class Durability:
 
     @contextlib.contextmanager
     def _stopping(self) -> Iterator[None]:
-        """A fault of the disk stops the partition."""
+        """Stop the partition on a disk fault."""
         try:
             yield
         except StorageFault as fault:
@@ -129,8 +135,10 @@ class Durability:
 
     @contextlib.contextmanager
     def _stopping_unless_full(self) -> Iterator[None]:
-        """The same, but for a full disk: what is written here is written again in full by whoever tries next. What was
-        appended is in the log by then."""
+        """Stop the partition on a disk fault, but not on a full disk: the next attempt writes the same data in full.
+
+        The appended records are in the log by then.
+        """
         try:
             yield
         except StorageFault as fault:
@@ -140,13 +148,14 @@ class Durability:
             raise
 
     def _save_synced(self, active: Segment, image: StateImage, copies: int) -> None:
-        """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
+        """Save the state as of the start of the sync, with the current epochs and log start, which never go back."""
         with self._gate.lock:
             count = len(active.index)
         active.save_index(sealed=False, count=count)
         saved = False
         while not saved:
-            # Appends go on while this is written. If one of them saved an image meanwhile (a new epoch), look again.
+            # Appends continue during this write. If one of them saved an image (a new epoch), take the current values
+            # again.
             with self._gate.lock:
                 version = self._checkpoints.version
                 image.epochs, image.begun = self._state.epochs.entries(), self._state.begun
@@ -157,7 +166,7 @@ class Durability:
             self.since_checkpoint_bytes = 0
 
     def _drop_page_cache(self, active: Segment, reached: Mark, window_bytes: int) -> None:
-        """Drop what was synced one window ago from the page cache, so that ingest does not push everything else out."""
+        """Drop from the page cache what was synced one window ago, so that ingest does not evict other pages."""
         base, position = self._forgotten
         if base != active.base_offset:
             position = 0
@@ -167,7 +176,7 @@ class Durability:
         self._forgotten = (active.base_offset, position)
 
     def maybe_close(self, settings: TopicSettings, *, settled_only: bool) -> bool:
-        """See `Holder.maybe_close`. Called without a lock; both together are held by nobody who writes or syncs."""
+        """Implement `Holder.maybe_close`. Takes both locks without blocking: no writer and no sync holds both."""
         if not self._gate.sync_lock.acquire(blocking=False):
             return False
         try:
@@ -181,7 +190,7 @@ class Durability:
             self._gate.sync_lock.release()
 
     def _release(self, settings: TopicSettings, *, settled_only: bool) -> bool:
-        """After a fault there is nothing more to lose: the partition has stopped, and says why."""
+        """Sync and close the active file; return whether it is closed. A stopped partition has nothing left to sync."""
         active = self._chain.active
         settled = active.is_settled and not self._chain.pending and self.durable_offset == self._state.end_offset
         if not settled and self._gate.fault is None:
@@ -190,17 +199,17 @@ class Durability:
             try:
                 self.sync(None, settings)
                 with self._stopping():
-                    active.sync_file()  # the mark too, before the file is closed
+                    active.sync_file()  # the header's mark too, before the file is closed
             except StorageFault:
                 if self._gate.fault is None:
-                    return False  # no room for a checkpoint: there is something to lose
-        with contextlib.suppress(StorageFault):  # zeros may stay: nobody takes them for anything else
+                    return False  # no space for a checkpoint: a close would lose it
+        with contextlib.suppress(StorageFault):  # zeros may stay: a reader never mistakes them for records
             active.drop_reserve()
         self._chain.close_active()
         return True
 
     def checkpoint(self, copies: int, *, clean_stop: bool) -> None:
-        """Save the state at the end of the log, all of which was just synced. Called with `gate.lock` held."""
+        """Save the state at the log end, all of which is synced. Requires `gate.lock` to be held."""
         active = self._chain.active
         if self._state.is_alone:
             self._state.watermark = self.durable_offset
@@ -217,8 +226,8 @@ class Durability:
 
 
 def _is_young(active: Segment) -> bool:
-    """Nothing of the active segment is durable yet: its first sync is followed by a checkpoint.
+    """Return whether nothing of the active segment is durable yet: its first sync is followed by a checkpoint.
 
-    From then on a cut that takes its head cannot be mistaken for a creation that was never finished.
+    From then on recovery can distinguish a lost segment header from a creation that never finished.
     """
     return active.mark.next_offset == active.base_offset

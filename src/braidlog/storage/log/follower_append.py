@@ -1,7 +1,7 @@
-"""Which batches of a leader can follow the end of a replica's log.
+"""Slice a leader's batches so that they continue at the end of a replica's log.
 
-Knows: offsets. Refuses to know: the log. A leader sends whole batches from the one that holds the offset it was asked for. That
-one may begin earlier: compaction has put one empty batch in the place of several, or the leader's log begins inside it.
+A leader sends complete batches from the one that holds the requested offset. That batch may begin earlier:
+compaction has replaced several batches by one empty batch, or the leader's log starts inside it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from braidlog.storage.files import Buffer
 
 
 class Fitted(NamedTuple):
-    """`data` holds the batches of `headers`; they follow `base_offset`."""
+    """`data` holds the batches of `headers`, which begin at `base_offset`."""
 
     base_offset: int
     data: Buffer
@@ -21,7 +21,7 @@ class Fitted(NamedTuple):
 
 
 def fit(data: Buffer, start_offset: int, end_offset: int) -> Fitted:
-    """The batches as they can follow `end_offset`; each is checked. Refuse what would leave a gap or write an offset twice."""
+    """Return the batches as they continue at `end_offset`, each checked. Reject a gap or a duplicate offset."""
     headers = [header for _, header in iter_batches(data)]
     if not headers:
         raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
@@ -47,12 +47,12 @@ def _fit_first(data: Buffer, headers: list[BatchHeader], start_offset: int, end_
 
 
 def begins_inside(start_offset: int, end_offset: int) -> bool:
-    """A log without a record begins with the batch that holds its start, whole."""
+    """Return whether the log has no record: it then begins with the whole batch that holds its start."""
     return start_offset == end_offset
 
 
 def is_gap(header: BatchHeader) -> bool:
-    """An empty batch that says nothing of a producer: any part of it says the same."""
+    """Return whether the batch is empty and has no producer: any sub-range of it means the same."""
     return header.record_count == 0 and header.producer_id == NO_PRODUCER and not header.is_control
 
 

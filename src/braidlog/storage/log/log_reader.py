@@ -1,8 +1,7 @@
-"""Read a partition's log: find the batches at an offset or a time, and note the damage that is met on the way.
+"""Read a partition's log: find batches by offset or time, and report damage found by a read.
 
-Knows: which segment holds an offset, what of it was checked, how many records of a range a reader sees. Refuses to know:
-appending, what is committed.
-Invariant: a batch whose checksum does not hold is never handed out; what is damaged is said exactly, once per place.
+Invariants: a batch with an invalid checksum is never returned. Damage is reported with its exact place, once per
+place.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,14 +20,14 @@ from braidlog.storage.state.transaction_index import Aborted
 
 
 class Counted(NamedTuple):
-    """So many records are seen in the range up to `next_offset`; what is behind it is not known yet."""
+    """A number of records in the range up to `next_offset`; the records beyond it are not counted."""
 
     records: int
     next_offset: int
 
 
 def count_visible(places: Iterable[Place], start: int, end: int, aborted: Iterable[Aborted]) -> Counted:
-    """Of batches that follow each other, the first of which holds `start`, below `end`."""
+    """Count the visible records in [start, end) of consecutive batches, the first of which holds `start`."""
     ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
     hidden_upto: dict[int, int] = {}
     records, at = 0, start
@@ -47,17 +46,17 @@ def count_visible(places: Iterable[Place], start: int, end: int, aborted: Iterab
         elif place.records == place.next_offset - place.offset:
             records += following - at
         elif place.records:
-            break  # some of its records are within the range: which, only the batch itself knows
+            break  # only part of the batch is in the range, and its header does not say which offsets have records
         at = following
     return Counted(records, at)
 
 
 _COUNT_WINDOW_BYTES = 4096
-"""Read for a header: dozens of small batches, and of a large one no more than a page."""
+"""Read size for headers: covers dozens of small batches, and at most one page of a large batch."""
 
 
 class FileSlice(NamedTuple):
-    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
+    """Bytes of a segment file for `sendfile`: complete batches with the offsets [offset, next_offset)."""
 
     file: File
     position: int
@@ -74,7 +73,7 @@ class FileSlice(NamedTuple):
 
 
 class Reader:
-    """Takes `gate.lock` itself."""
+    """Read batches from a partition. Methods acquire `gate.lock` themselves."""
 
     def __init__(self, gate: PartitionLocks, chain: SegmentList, state: PartitionState, report: RecoveryReport) -> None:
         self._gate = gate
@@ -82,17 +81,19 @@ class Reader:
         self.renew(chain, state)
 
     def renew(self, chain: SegmentList, state: PartitionState) -> None:
-        """The log was opened again: who reads on reads what it is now."""
+        """Switch to the segments and state of a reopened log."""
         self._chain = chain
         self._state = state
 
     def slice_at(
         self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
     ) -> FileSlice | None:
-        """The batches from the one that holds `offset`, below `upto` (default: the end): a slice of one segment file.
+        """Return a slice of one segment file: the batches from the one that holds `offset`, below `upto`.
 
-        At least one batch, however large, else about `bytes_max` bytes. None where there is nothing to read yet, or nothing
-        that could be checked within `budget` (default: one of its own, which is enough for a batch).
+        `upto` defaults to the log end.
+
+        The slice has at least one batch, however large, and otherwise about `bytes_max` bytes. None if there is
+        nothing to read yet, or if `budget` does not suffice to verify a batch (the default budget does).
         """
         with self._gate.lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
@@ -115,7 +116,7 @@ class Reader:
 
     def _require(self, offset: int) -> None:
         if offset > self._state.end_offset and self._damages:
-            # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+            # The log end itself may be damaged: do not report an offset out of range, which looks like a truncated log.
             raise StorageFault(str(self._damages[-1]))
         if not self._state.start_offset <= offset <= self._state.end_offset:
             raise BrokerError(
@@ -124,9 +125,11 @@ class Reader:
             )
 
     def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
-        """How many records a reader sees from `offset` on, below `upto`: of the next `batches_max` batches of a segment at most.
+        """Count the records that a consumer sees from `offset` to `upto`.
 
-        What is damaged is not counted: whoever reads it is told.
+        Reads at most `batches_max` batches of one segment.
+
+        Damaged batches count as 0: reading them reports the damage.
         """
         with self._gate.lock:
             self._require(offset)
@@ -145,7 +148,10 @@ class Reader:
             return count_visible(places, offset, end, aborted)
 
     def batch_start(self, offset: int) -> int:
-        """Where a cut to `offset` is made. Read through first: a batch that says too much of itself would take others along."""
+        """Return where a truncation to `offset` cuts the log.
+
+        The segment is verified up to there: a wrong length in a batch would remove other batches too.
+        """
         with self._gate.lock:
             segment = self._chain.holding(offset)
             try:
@@ -154,13 +160,16 @@ class Reader:
                 raise self.note_damage(segment, bad) from bad
 
     def forget_checks(self) -> None:
-        """What was checked before now is checked again before it is read."""
+        """Verify all batches again before they are next read."""
         with self._gate.lock:
             for segment in self._chain.segments:
                 segment.forget_checks()
 
     def check_again(self, offset: int) -> None:
-        """Somebody found damage at an offset: look, and if it is so, note it and raise what every reader will be told."""
+        """Verify the batch at `offset` again after a report of damage.
+
+        Raise and record the damage if it is confirmed.
+        """
         with self._gate.lock:
             segment = self._chain.holding(offset)
             if not segment.base_offset <= offset < segment.next_offset:
@@ -172,25 +181,25 @@ class Reader:
                 raise self.note_damage(segment, bad) from bad
 
     def _missing(self, offset: int) -> StorageFault:
-        """No segment holds an offset of the log: that was reported when the log was opened."""
+        """Return the fault of an offset that no segment holds: the opening of the log has reported it."""
         for damage in self._damages:
             if damage.first_offset <= offset < damage.next_offset:
                 return StorageFault(str(damage))
         raise AssertionError(f"offset {offset} is in no segment and was not reported as damage")
 
     def note_damage(self, segment: Segment, bad: BadBatch) -> StorageFault:
-        """Damage found by a reader: say exactly where, make what follows reachable, take no more writes."""
+        """Record the exact place of damage and index the batches behind it; the partition then accepts no writes."""
         with self._gate.lock:
             damage, _ = segment.step_over(bad, max(segment.next_offset, bad.offset))
-            # Once per place: how it shows itself depends on where a reader came from.
+            # Record each place once: the error text depends on where the read began.
             if not any((d.file, d.position) == (damage.file, damage.position) for d in self._damages):
                 self._damages.append(damage)
             return StorageFault(str(damage))
 
     def batches_of(self, segment: Segment, number: int = 0) -> Iterator[ScannedBatch]:
-        """Every batch of a segment from index entry `number` on, checked; damage is noted and raised.
+        """Yield every batch of a segment from index entry `number` on, verified; damage is recorded and raised.
 
-        The file is taken now and kept: the segment may be exchanged or removed while its batches are still asked for.
+        The iterator keeps the file open: the segment may be replaced or removed during the iteration.
         """
         return self._noting_damage(segment, segment.walk_from(number, check=True, epochs=self._state.epochs))
 
@@ -201,11 +210,11 @@ class Reader:
             raise self.note_damage(segment, bad) from bad
 
     def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
-        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
+        """Yield batches in order, from the first whose latest timestamp is at least `timestamp_ms`."""
         offset = self._state.start_offset
         while True:
             with self._gate.lock:
-                # One segment at a time: compaction and retention may exchange them between two steps.
+                # One segment at a time: compaction and retention may replace segments between two steps.
                 later = [
                     s for s in self._chain.segments if s.next_offset > offset and s.max_timestamp_ms >= timestamp_ms
                 ]

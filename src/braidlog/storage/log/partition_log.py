@@ -1,13 +1,15 @@
-"""One partition: a log of batches with dense offsets, on the disk.
+"""Append to, read, sync, truncate and delete from one partition: a log of batches with dense offsets on the disk.
 
-Knows: what a producer may send, appending, reading, what is durable, where the log starts and ends. Refuses to know: topics,
-dialects, replicas, threads other than its callers', when to flush or retain (its owner decides).
-Invariants: offsets are dense and never reused (only `truncate` and `restart_at`, which replication asks for, take any back);
-nothing below `durable_offset` can be lost by a crash; after a failed sync nothing is acknowledged again; a damaged partition
-takes no append. A write that the disk refuses leaves nothing behind, or the partition stops.
+The owner of the log decides when to flush, retain and compact. Invariants:
 
-The life of an append: check the batch (codec/batch) and its producer (state), write it with its offset and epoch patched in
-(segment), fold it into the state. `sync` makes it durable. `slice_at` finds it again.
+- Offsets are dense and never reused. Only `truncate` and `restart_at`, which replication calls, remove offsets
+  from the end.
+- A crash cannot lose anything below `durable_offset`.
+- After a failed sync the log acknowledges nothing. A damaged partition accepts no append.
+- A failed write leaves no bytes behind, or the partition stops.
+
+An append checks the batch (codec/batch) and its producer (state), writes it with its offset and epoch patched in
+(segment), and applies it to the state. `sync` makes it durable. `slice_at` reads it.
 """
 
 import threading
@@ -69,7 +71,10 @@ def create_partition(
     now_ms: int,
     begun: int = 0,
 ) -> None:
-    """Make it. The caller syncs the folder above it. `begun`: the last save of begun epochs, none of which is about this one."""
+    """Create a partition; the caller syncs its parent folder.
+
+    `begun` is the number of the latest save in the leader epoch file; no save up to it contains this partition.
+    """
     disk.make_folder(folder)
     segment = Segment.create(disk, folder, SegmentHead(identity, 0, now_ms, 0), pool, settings.index_interval_bytes)
     segment.sync_file()
@@ -80,7 +85,10 @@ def create_partition(
 
 
 class Appended(NamedTuple):
-    """Where an append went. `duplicate` means it was there already: a retry, answered as the first time."""
+    """The offsets of an append.
+
+    `duplicate`: the batch is a producer's retry, and these are the offsets of the first attempt.
+    """
 
     base_offset: int
     last_offset: int
@@ -95,7 +103,7 @@ _NO_ENDS: dict[int, EndMarker | None] = {}
 
 
 def _read_ends(data: Buffer, headers: Sequence[BatchHeader]) -> dict[int, EndMarker | None]:
-    """What the markers among these batches say, by their offsets."""
+    """Return the content of the transaction markers among these batches, by offset."""
     position = 0
     ends: dict[int, EndMarker | None] = {}
     for header in headers:
@@ -114,8 +122,10 @@ def check_produced(
     records_checked: bool,
     own: bool = False,
 ) -> None:
-    """Raise unless the batch at `position` is whole and one that a producer may append to a topic of these settings. `own`: it
-    was sealed here just now."""
+    """Raise unless the batch at `position` is complete and a producer may append it to a topic with these settings.
+
+    `own`: this process sealed the batch, so its checksum is not verified.
+    """
     size = header.size_bytes
     if size > settings.batch_bytes_max:
         raise BrokerError(
@@ -132,7 +142,7 @@ def check_produced(
     if attributes & TRANSACTIONAL and header.producer_id < 0:
         raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
     if header.base_sequence >= 0 and size != len(data):
-        # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
+        # Kafka too accepts one batch per idempotent append: a retry of half the batches would have no correct answer.
         raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
     if not records_checked:
         try:
@@ -143,7 +153,7 @@ def check_produced(
 
 
 class Writer:
-    """Every method is called with `gate.lock` held."""
+    """Write batches to the log and apply them to the state. Every method requires `gate.lock` to be held."""
 
     def __init__(
         self,
@@ -167,9 +177,9 @@ class Writer:
         settings: TopicSettings,
         now_ms: int,
     ) -> Appended:
-        """Write `parts`, which hold the batches of `headers`; `data` are the same batches as they came.
+        """Write `parts`, which hold the batches of `headers`; `data` holds the same batches as received.
 
-        All of them are in the log or none is.
+        Either all of them are written or none.
         """
         state = self._state
         latest = state.epochs.latest
@@ -178,7 +188,7 @@ class Writer:
             if header.leader_epoch != latest:
                 unsure = True
             marks |= header.attributes
-        # A marker may be refused, so before anything is written.
+        # Read markers before the write: an invalid marker is rejected here.
         ends = _read_ends(data, headers) if marks & CONTROL else _NO_ENDS
         if unsure:
             self._begin_epochs(headers)
@@ -204,7 +214,7 @@ class Writer:
         records_checked: bool,
         own: bool,
     ) -> Appended:
-        """See `PartitionLog.append`."""
+        """Implement `PartitionLog.append`."""
         state = self._state
         parts: list[Buffer] = []
         kept: list[BatchHeader] = []
@@ -231,8 +241,10 @@ class Writer:
     def append_section(
         self, section: Buffer, count: int, base_timestamp: int, settings: TopicSettings, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """See `PartitionLog.append_section`. What `append` and `write` do, where nothing has to be asked about the batch: it is
-        sealed where it will stand, and its header is never read."""
+        """Implement `PartitionLog.append_section`: the fast path for a batch that needs no checks.
+
+        The batch is sealed with its final offset and epoch, and its header is never parsed.
+        """
         state, active = self._state, self._chain.active
         if state.epochs.latest != leader_epoch or self._checkpoints.in_doubt or settings.append_time or not count:
             return None
@@ -243,7 +255,7 @@ class Writer:
             return None
         next_offset = base_offset + count
         header = placed_header(section, count, base_timestamp, base_offset, leader_epoch)
-        active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
+        active.activate()  # outside the try: a file that cannot be opened leaves nothing to clear
         try:
             active.append_one((header, section), base_offset, next_offset, base_timestamp)
         except BaseException as error:
@@ -261,7 +273,7 @@ class Writer:
             gate.moved.notify_all()
 
     def _write_active(self, active: Segment, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
+        active.activate()  # outside the try: a file that cannot be opened leaves nothing to clear
         try:
             active.append(parts, headers)
         except BaseException as error:
@@ -269,7 +281,10 @@ class Writer:
             raise
 
     def _clear_tail(self, active: Segment, error: BaseException) -> None:
-        """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
+        """Clear the remains of a failed write (a full disk), so that only this append fails.
+
+        If that fails, stop the partition.
+        """
         try:
             active.clear_tail()
         except StorageFault as fault:
@@ -278,11 +293,14 @@ class Writer:
                 error.left_remains = True
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
-        """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""
+        """Make the epochs durable in both copies before the first batch that carries them.
+
+        The history verifies the batches' own epochs.
+        """
         history = EpochHistory(self._state.epochs.entries())
         for header in headers:
             history.start_epoch(header.leader_epoch, header.base_offset)
-        # The last image with these epochs, not a new one: what was appended since may not be durable yet.
+        # Save the last image with these epochs, not a new image: later appends may not be durable yet.
         try:
             epochs, begun = history.entries(), self._state.begun
             self._checkpoints.save(lambda saved: msgspec.structs.replace(saved, epochs=epochs, begun=begun), copies=2)
@@ -290,10 +308,10 @@ class Writer:
             if not is_full(fault):
                 self._gate.fail(fault)
             raise
-        self._state.epochs = history  # last: an epoch that was refused or could not be saved has not begun
+        self._state.epochs = history  # last: an epoch that was rejected or not saved has not begun
 
     def roll_unless_empty(self, settings: TopicSettings, now_ms: int) -> None:
-        """Start a new segment, if the active one holds anything."""
+        """Start a new segment unless the active one is empty."""
         if not self._chain.active.data_bytes:
             return
         if self._checkpoints.in_doubt:
@@ -314,7 +332,7 @@ FIRST_EPOCH = 0
 
 
 class PartitionLog:
-    """Open one with `PartitionLog(...)`, make one with `create_partition`. Safe to share between threads."""
+    """The log of one partition. Create one with `create_partition`, open it with `PartitionLog(...)`. Thread-safe."""
 
     def __init__(
         self,
@@ -332,9 +350,11 @@ class PartitionLog:
         self.identity = identity
         self.settings = settings
         self.common_end = 0
-        """Every replica has all below. Not kept: after an opening it is not known until the owner tells."""
+        """Every replica has all records below this offset. Not persisted: 0 after an opening, until the owner sets
+        it.
+        """
         self.turned_offset = 0
-        """All below are rows of the topic's table. Not kept either."""
+        """All records below this offset were exported to the topic's table. Not persisted."""
         self._pool = pool
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only, begun=begun).run()
         self.report = recovered.report
@@ -345,7 +365,7 @@ class PartitionLog:
         self._reader = Reader(self._gate, self._chain, self._state, self.report)
 
     def _adopt(self, recovered: Recovered) -> None:
-        """Take over what recovery found. All of it is durable."""
+        """Use the state and segments that recovery returned. All of them are durable."""
         self._state = recovered.state
         self._chain = SegmentList(self._disk, self.folder, self._pool, recovered.segments, self)
         self._checkpoints = Checkpoints(recovered.slots, self._state.image(), in_doubt=recovered.report.is_unsaved)
@@ -354,7 +374,7 @@ class PartitionLog:
         if not self._gate.closed:
             self._pool.enlist(self)
 
-    # -- what is there ---------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------
 
     @property
     def start_offset(self) -> int:
@@ -362,7 +382,7 @@ class PartitionLog:
 
     @property
     def end_offset(self) -> int:
-        """The offset the next record gets."""
+        """The log end offset: the next record gets it."""
         return self._state.end_offset
 
     @property
@@ -371,12 +391,12 @@ class PartitionLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below survives power loss."""
+        """All records below this offset survive power loss."""
         return self._durability.durable_offset
 
     @property
     def watermark(self) -> int:
-        """Everything below is committed, as far as this log was told; alone, everything that is durable."""
+        """The high watermark: all records below it are committed. Without other replicas, it is the durable offset."""
         with self._lock:
             if self._state.is_alone:
                 return self.durable_offset
@@ -384,11 +404,14 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """Committed readers may go so far: no transaction is open below, except one that began before the start."""
+        """The last stable offset: no transaction is open below it, except one that began before the log start."""
         return self.stable_below(self.end_offset)
 
     def stable_below(self, committed: int) -> int:
-        """The same below `committed`: the end of a transaction that is not below it may be taken back, and does not count."""
+        """Return the last stable offset below `committed`.
+
+        A marker at or above `committed` does not count: a new leader may truncate it.
+        """
         with self._lock:
             stable = self._state.transactions.last_stable_offset(min(self._state.end_offset, committed))
             return max(stable, self._state.start_offset)
@@ -431,12 +454,13 @@ class PartitionLog:
         headers: Sequence[BatchHeader] | None = None,
         own: bool = False,
     ) -> Appended:
-        """Append the batches of a producer. Each is checked; base offsets and epochs are ours, the rest stays as it came.
+        """Append a producer's batches, all or none.
 
-        All or nothing: either every batch of `data` is in the log or none is. A retry of an idempotent producer's batch
-        returns the offsets it has. A batch that a client made itself comes with `records_checked` False: then every record in
-        it is checked too, or one client could leave something that no other can read. Who has read the headers of `data`
-        already hands them along; who has sealed it (`own`) has the checksum from the same bytes.
+        Each batch is checked. The log assigns base offsets and leader epochs; the other fields stay as sent. A retry
+        of an idempotent producer's batch returns the offsets of the first attempt. Pass `records_checked=False` for
+        a batch that a client encoded: every record in it is then checked too, because an invalid record could make
+        the log unreadable for other clients. A caller that has parsed the headers of `data` passes `headers`; one
+        that sealed the batch passes `own`, and its checksum is not verified.
         """
         with self._lock:
             self.check_writable()
@@ -449,8 +473,12 @@ class PartitionLog:
     def append_section(
         self, section: Buffer, count: int, base_timestamp: int, *, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append packed records of one time, of no producer, as one batch; return its size, too. None: nothing was done, seal and
-        `append` them."""
+        """Append packed records with one timestamp and no producer as one batch.
+
+        Return the offsets and the batch's size.
+
+        None: nothing was written; seal the batch and call `append`.
+        """
         with self._lock:
             gate = self._gate
             if gate.fault is not None or gate.closed or self.report.damages:
@@ -458,10 +486,11 @@ class PartitionLog:
             return self._writer.append_section(section, count, base_timestamp, self.settings, leader_epoch, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
-        """Append batches as another replica has them: offsets and epochs are theirs.
+        """Append batches from the leader, with the leader's offsets and epochs.
 
-        They follow our end. The first may begin before it, if it is empty (it is cut to our end), or if we have no record yet:
-        the log then begins with that whole batch and starts inside it. That one append is durable when it returns.
+        They must continue at the log end. The first batch may begin earlier in two cases. An empty batch is shortened to
+        begin at the log end. A log without records begins with that whole batch and starts inside it; this append is
+        durable when it returns.
         """
         with self._lock:
             self.check_writable()
@@ -471,7 +500,11 @@ class PartitionLog:
         return self._begin_inside(data, now_ms)
 
     def _begin_inside(self, data: Buffer, now_ms: int) -> Appended:
-        """A crash before the last line leaves a log that begins below its leader's: it is told so when it asks, as before."""
+        """Begin the log with a batch that starts below the log start.
+
+        A crash before the last line leaves a log that begins below its leader's; the leader then reports the offset
+        as out of range again.
+        """
         with self.upkeep, self._gate.sync_lock, self._lock:
             start = self._state.start_offset
             fitted = fit(data, start, self._state.end_offset)
@@ -481,7 +514,7 @@ class PartitionLog:
             return appended
 
     def append_marker(self, batch: bytes, *, leader_epoch: int = FIRST_EPOCH, now_ms: int) -> Appended:
-        """Append a control batch (codec.records.control_batch): the end of a transaction."""
+        """Append a control batch that ends a transaction (see codec.records.control_batch)."""
         with self._lock:
             self.check_writable()
             header = read_header(batch)
@@ -493,7 +526,7 @@ class PartitionLog:
             return self._writer.write(parts, [kept], batch, self.settings, now_ms)
 
     def check_writable(self) -> None:
-        """Raise unless the partition takes changes: a failed, closed or damaged one does not."""
+        """Raise unless the partition accepts writes: a failed, closed or damaged partition does not."""
         gate = self._gate
         if gate.fault is not None:
             raise gate.fault.again()
@@ -506,7 +539,7 @@ class PartitionLog:
             )
 
     def begin_epoch(self, leader_epoch: int) -> None:
-        """A new leader takes over: its epoch starts at the end of the log. (For many logs: `DataFolder.begin_epochs`.)"""
+        """Start a new leader's epoch at the log end. For many logs, see `DataFolder.begin_epochs`."""
         with self._gate.sync_lock, self._lock:
             self.check_writable()
             if leader_epoch != self._state.epochs.latest:
@@ -514,52 +547,60 @@ class PartitionLog:
                 self.checkpoint(copies=2)
 
     def doubt_epochs(self, begun: int) -> None:
-        """The save `begun` of epochs failed and may be on the disk: before the next append what is true is saved over it."""
+        """Note that save `begun` of the leader epoch file failed but may be on the disk.
+
+        The next append first overwrites it with the log's actual epochs.
+        """
         with self._lock:
             self._state.begun, self._checkpoints.in_doubt = begun, True
 
     # -- durability ------------------------------------------------------------------------------------------
 
     def sync(self, upto: int | None = None) -> int:
-        """Return when everything appended before the call (or below `upto`) is durable, and the offset up to which that is.
+        """Block until everything appended before the call (or below `upto`) is durable; return the durable offset.
 
-        One call serves every append that came before it; a caller that waited here while its own append (below `upto`)
-        was served by another's sync does not sync again. A failure is final: the kernel may have dropped the pages it
-        could not write, so a second sync would succeed without having written them; no room for a checkpoint is not.
+        One sync covers every append before it. A caller whose `upto` another thread's sync has covered does not sync
+        again. A failed sync is final: the kernel may have dropped the pages that it could not write, and a second
+        sync would succeed without writing them. A checkpoint that finds no disk space is not final.
         """
         with self._gate.sync_lock:
             return self._durability.sync(upto, self.settings)
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
-        """Make everything durable and save the state, so that the next opening has nothing to walk."""
+        """Make everything durable and save the state, so that the next opening scans no batches."""
         with self._gate.sync_lock, self._lock:
             self.sync()
             self._durability.checkpoint(copies, clean_stop=clean_stop)
 
     def save_state(self, *, copies: int) -> None:
-        """The same while appends go on: what was there when it began is durable and saved when it returns."""
+        """Sync and save the state without blocking appends: covers everything appended before the call."""
         with self._gate.sync_lock:
             self._durability.sync(None, self.settings, copies=copies)
 
     def replicate(self) -> int:
-        """There are other replicas: `keep_watermark` tells what is committed. Returns the watermark to begin with.
+        """Declare that other replicas exist: `keep_watermark` then sets the high watermark.
 
-        That is the one that was kept. To be called at every opening of such a log, before anything is read or appended.
+        Return the watermark that was saved last.
+
+        Call it at every opening of a replicated log, before the first read or append.
         """
         with self._lock:
             self._state.is_alone = False
             return self.watermark
 
     def become_sole_replica(self) -> None:
-        """There is no other replica (any more): all that is durable is committed."""
+        """Declare that no other replica exists: all durable records are committed."""
         with self._lock:
             self._state.is_alone, self._state.watermark = True, self.durable_offset
 
     def keep_watermark(self, offset: int, *, common_end: int = 0) -> None:
-        """Everything below `offset` is committed, and every replica, also one that is away, has all below `common_end`.
+        """Set the high watermark to `offset`.
 
-        Neither is synced: the watermark is saved with the next checkpoint (every window of bytes, every close), and an opening
-        begins with what was saved. Compaction and retention stay below it, tombstones stay above the common end.
+        Every replica, including offline ones, has all records below `common_end`.
+
+        Neither is synced: the next checkpoint saves the watermark (every flush window, every close), and an opening
+        starts with the saved one. Compaction and retention stay below the watermark; tombstones above `common_end`
+        are kept.
         """
         with self._lock:
             assert not self._state.is_alone, "a log that is alone knows by itself what is committed"
@@ -568,20 +609,20 @@ class PartitionLog:
 
     @property
     def tombstone_limit(self) -> int:
-        """Below it no replica can miss a tombstone that is dropped."""
+        """No replica can miss a tombstone that is dropped below this offset."""
         return self.durable_offset if self._state.is_alone else self.common_end
 
     def wait_beyond(self, offset: int, timeout: float | None, *, durable: bool) -> bool:
-        """Wait until the log (or its durable part) has grown beyond `offset`; False if the time ran out first.
+        """Block until the log (or its durable part) grows beyond `offset`; return False on timeout.
 
-        Also returns when the partition is closed, and raises its fault if it has stopped: nothing will come then.
+        Returns too when the partition closes; raises its fault if it has failed.
         """
         if durable:
             return self._gate.wait(lambda: self._durability.durable_offset > offset, timeout)
         return self._gate.wait(lambda: self._state.end_offset > offset, timeout)
 
     def expire_producers(self, now_ms: int, *, silent_ms_max: int | None = None) -> None:
-        """Forget producers that were silent for as long as the topic's settings say, or for `silent_ms_max` if that is less."""
+        """Remove producers idle for longer than the topic's setting, or than `silent_ms_max` if that is shorter."""
         with self._lock:
             expiry_ms = self.settings.producer_expiry_ms
             before = now_ms - (expiry_ms if silent_ms_max is None else min(expiry_ms, silent_ms_max))
@@ -592,11 +633,11 @@ class PartitionLog:
     def slice_at(
         self, offset: int, bytes_max: int, *, upto: int | None = None, budget: CheckBudget | None = None
     ) -> FileSlice | None:
-        """See `Reader.slice_at`."""
+        """Implement `Reader.slice_at`."""
         return self._reader.slice_at(offset, bytes_max, upto=upto, budget=budget)
 
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
-        """The bytes of `slice_at`; none where there is nothing yet."""
+        """Return the bytes of `slice_at`; empty at the end of the log."""
         return b"" if (found := self.slice_at(offset, bytes_max, upto=upto)) is None else found.read()
 
     def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
@@ -604,7 +645,7 @@ class PartitionLog:
         return self._reader.count(offset, upto, committed_only=committed_only, batches_max=batches_max)
 
     def forget_checks(self) -> None:
-        """What was checked before now is checked again before it is read."""
+        """Verify all batches again before they are next read."""
         self._reader.forget_checks()
 
     def check_again(self, offset: int) -> None:
@@ -616,35 +657,41 @@ class PartitionLog:
         return self._reader.batches_of(segment, number)
 
     def find_batch_by_time(self, timestamp_ms: int) -> Iterator[bytes]:
-        """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
+        """Yield batches in order, from the first whose latest timestamp is at least `timestamp_ms`."""
         return self._reader.find_batch_by_time(timestamp_ms)
 
     def batch_start(self, offset: int) -> int:
         return self._reader.batch_start(offset)
 
     def aborted_in(self, start: int, end: int) -> list[Aborted]:
-        """The aborted transactions with records in [start, end): what a reader of committed records leaves out."""
+        """Return the aborted transactions in [start, end): a read_committed consumer skips their records."""
         with self._lock:
             return self._state.transactions.aborted_in(start, end)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Where `epoch` (or the largest below it) ended: what a follower asks before it truncates."""
+        """Return the end offset of `epoch`, or of the largest epoch below it.
+
+        A follower requests it before it truncates.
+        """
         with self._lock:
             return self._state.epochs.end_offset_for(epoch, self._state.end_offset, self._state.start_offset)
 
-    # -- changing the ends -----------------------------------------------------------------------------------
+    # -- truncating, resetting and deleting --------------------------------------------------------------------
 
     def roll(self, now_ms: int) -> None:
-        """Start a new segment, if the active one holds anything."""
+        """Start a new segment unless the active one is empty."""
         with self._lock:
             self.check_writable()
             self._writer.roll_unless_empty(self.settings, now_ms)
 
     def truncate(self, offset: int) -> int:
-        """Drop everything from `offset` on and return the new end: the start of the batch that held it, if it cut one.
+        """Drop everything from `offset` on.
 
-        For replication only: a follower drops what its leader does not have, and epochs that began there even if no record goes.
-        The watermark goes down with the end. The intent is durable first: a crash half-way is finished by recovery.
+        Return the new end: the start of the batch that holds `offset`, if one does.
+
+        For replication only: a follower drops what its leader does not have, and also epochs that began there
+        without a record. The high watermark falls with the end. The intent is durable first: recovery completes a
+        truncation that a crash interrupted.
         """
         with self.upkeep, self._gate.sync_lock, self._lock:
             self.check_writable()
@@ -659,7 +706,10 @@ class PartitionLog:
             return self._state.end_offset
 
     def _forget_idle_epochs(self) -> None:
-        """Of an epoch that wrote nothing here the leader may know nothing: asked about it, it would answer the same for ever."""
+        """Drop epochs without a record here.
+
+        The leader may not know them, and would answer every request about them in the same way.
+        """
         history = EpochHistory(self._state.epochs.entries())
         history.cut_end(self._state.end_offset)
         if history.latest != self._state.epochs.latest:
@@ -667,8 +717,10 @@ class PartitionLog:
             self.checkpoint(copies=2)
 
     def restart_at(self, offset: int, *, now_ms: int, sets_aside: bool = False) -> None:
-        """Give up the whole log and begin at `offset`; everything below counts as committed. For replication only: a follower
-        copies anew what its leader has. With `sets_aside` also a damaged one, whose segments are kept. Durable, as `truncate` is.
+        """Discard the whole log and begin at `offset`; everything below counts as committed.
+
+        For replication only: a follower resyncs from its leader. `sets_aside` also resets a damaged log and
+        quarantines its segments. The intent is durable first, as in `truncate`.
         """
         with self.upkeep, self._gate.sync_lock, self._lock:
             if sets_aside:
@@ -681,11 +733,11 @@ class PartitionLog:
             self._checkpoints.save(lambda _: intent, copies=2)
             self._reload()
         except StorageFault as fault:
-            self._gate.fail(fault)  # the intent may be durable: only an opening can tell
+            self._gate.fail(fault)  # the intent may be durable: only an opening finds out
             raise
 
     def _reload(self) -> None:
-        """Open the folder again: what recovery does with an intent is the deed itself, written once."""
+        """Run recovery on the folder: only recovery carries out an intent."""
         self._chain.close_files()
         is_alone = self._state.is_alone
         recovered = Recovery(self._disk, self.folder, self.identity, self.settings, self._pool).run()
@@ -695,7 +747,7 @@ class PartitionLog:
         self.report.damages.extend(recovered.report.damages)
 
     def advance_start(self, offset: int) -> int:
-        """Delete the records below `offset`; return the new start. The start is durable before any file goes."""
+        """Delete the records below `offset`; return the new start, which is durable before any file is removed."""
         with self.upkeep, self._gate.sync_lock, self._lock:
             self.check_writable()
             if offset > self._state.end_offset:
@@ -711,34 +763,34 @@ class PartitionLog:
             return self._state.start_offset
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put a rewritten segment (already durable and renamed into place) where `old` stood."""
+        """Replace the segments `old` with a rewritten one that is durable and renamed already."""
         self._chain.replace(old, new)
 
     def closed_summary(self) -> ClosedPartition | None:
-        """Of a closed partition: what can be told without opening it; None if it was not closed cleanly."""
+        """Return the summary of a closed partition; None if it was not closed cleanly."""
         cleanly = self._gate.closed and self._gate.fault is None and not self.report.damages
         return closed_partition_of(self._checkpoints.saved) if cleanly else None
 
     def maybe_close(self, *, settled_only: bool) -> bool:
-        """See `Holder`."""
+        """Implement `Holder.maybe_close`."""
         return self._durability.maybe_close(self.settings, settled_only=settled_only)
 
     def drop_reserve(self) -> None:
-        """See `Holder`."""
+        """Implement `Holder.drop_reserve`."""
         with self._lock:
             self._chain.active.drop_reserve()
 
     def stop(self, fault: StorageFault) -> None:
-        """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""
+        """Stop the partition after a failed change of files: memory and disk may differ until it is opened again."""
         self._gate.fail(fault)
 
     @property
     def lock(self) -> threading.RLock:
-        """Held by retention and compaction while they exchange segments."""
+        """Retention and compaction hold this lock while they replace segments."""
         return self._lock
 
     def close(self) -> None:
-        """Make everything durable and note that the stop was clean, or raise. A damaged partition is just let go."""
+        """Make everything durable and save a clean stop, or raise. A damaged partition only releases its files."""
         with self.upkeep, self._gate.sync_lock, self._lock:
             try:
                 if self._gate.closed or self.report.damages or (self.report.is_unsaved and self._checkpoints.in_doubt):
@@ -746,7 +798,7 @@ class PartitionLog:
                 if self._gate.fault is None:
                     self.checkpoint(copies=2, clean_stop=True)
                 elif self.durable_offset < self._state.end_offset:
-                    raise self._gate.fault.again()  # with a lazy `flush` nobody may have heard of it yet
+                    raise self._gate.fault.again()  # with a lazy `flush` no caller may have seen this fault yet
             finally:
                 self._gate.closed = True
                 self._chain.close_files()

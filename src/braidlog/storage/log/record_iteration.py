@@ -1,4 +1,4 @@
-"""Every record of a partition in order, decoded: for logs that are read whole, when they are opened."""
+"""Decode every record of a partition in order, for logs that are read completely when they are opened."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ READ_BYTES = 1024 * 1024
 
 
 def rows_of(log: PartitionLog) -> Iterator[Row]:
-    """Rows (offset, timestamp, key, value, headers) from the log's start to its end."""
+    """Yield rows (offset, timestamp, key, value, headers) from the log's start to its end."""
     offset = log.start_offset
     while (found := log.slice_at(offset, READ_BYTES)) is not None:
         data = found.read()

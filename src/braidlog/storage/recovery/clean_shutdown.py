@@ -1,9 +1,8 @@
-"""What a partition that was closed cleanly says of itself, without being opened.
+"""Read the summary of a cleanly closed partition without opening its log.
 
-Knows: what a clean stop leaves behind. Refuses to know: what anything else leaves (`recovery.py`).
-Invariant: a folder is at rest only if it is exactly as a clean stop left it: both checkpoints whole and the newest one of a clean
-stop, as many segments as it says and as long, the last one's mark at its end. In every other case the answer is None, and the
-partition has to be opened. Nothing is written here.
+Invariants: the summary is valid only if the folder is exactly as a clean stop left it. Both checkpoints are valid,
+the newest is of a clean stop, the segments have the recorded number and size, and the last mark is at the end.
+Otherwise the result is None, and the partition must be opened (`recovery.py`). Nothing is written.
 """
 
 from typing import NamedTuple
@@ -29,7 +28,7 @@ _SLOTS = 2
 
 
 class ClosedPartition(NamedTuple):
-    """A closed partition: no transaction is open in it, and all of it is durable."""
+    """A closed partition: all of it is durable, and no transaction is open in it."""
 
     start_offset: int
     end_offset: int
@@ -37,12 +36,12 @@ class ClosedPartition(NamedTuple):
     shape: Shape
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """As `PartitionLog.end_offset_for_epoch`."""
+        """See `PartitionLog.end_offset_for_epoch`."""
         return EpochHistory(list(self.epochs)).end_offset_for(epoch, self.end_offset, self.start_offset)
 
 
 def closed_partition_of(image: StateImage) -> ClosedPartition | None:
-    """What the checkpoint of a clean stop says; None if something is left to be done."""
+    """Convert the checkpoint of a clean stop; None if there is work left for an opening."""
     if image.shape is None or image.open_transactions or image.is_intent:
         return None
     epochs = EpochHistory(image.epochs)
@@ -51,7 +50,7 @@ def closed_partition_of(image: StateImage) -> ClosedPartition | None:
 
 
 def read_closed(disk: Disk, folder: str, identity: Identity, begun: EpochStart | None = None) -> ClosedPartition | None:
-    """What the folder of a partition says, if it is at rest, with the epochs that were begun since."""
+    """Return the summary of a partition's folder with the epochs begun since; None if it was not closed cleanly."""
     slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
     found = slots.load()
     rest = (

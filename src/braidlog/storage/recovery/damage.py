@@ -1,4 +1,4 @@
-"""What recovery finds in a partition: damage, and what an opening puts right, as values with a sentence each."""
+"""Describe damage to a partition and the changes that an opening makes, as values with a sentence each."""
 
 from enum import Enum, auto
 
@@ -8,12 +8,12 @@ from braidlog.model.errors import StorageFault
 
 
 class DamageKind(Enum):
-    """What of a partition is broken."""
+    """The kind of damage to a partition."""
 
     BATCH = auto()
-    """Bytes that are no whole batch, or not the one that belongs there."""
+    """Bytes that are not a complete batch, or not the expected one."""
     HEAD = auto()
-    """The head of a segment; its batches are read all the same."""
+    """The header of a segment; its batches are read nevertheless."""
     MARK = auto()
     """The durable mark of a segment."""
     CUT = auto()
@@ -21,15 +21,15 @@ class DamageKind(Enum):
     MISSING = auto()
     """There is no file for these offsets."""
     FOREIGN = auto()
-    """A whole head that says it is another segment's: nothing in the file is believed."""
+    """A valid header of another segment: nothing in the file is used."""
     VERSION = auto()
-    """A whole head of a version that is not known here: nothing in the file is judged."""
+    """A valid header of an unknown version: nothing in the file is checked."""
     REWRITE = auto()
-    """A rewrite that waits for its place is not whole; what it was to replace is used."""
+    """A finished rewrite is invalid; the segments that it was to replace are used."""
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes that were durable and are no longer what they were. Offsets [first_offset, next_offset) cannot be read."""
+    """Durable bytes that have changed. The offsets [first_offset, next_offset) cannot be read."""
 
     file: str
     position: int
@@ -39,7 +39,7 @@ class Damage(msgspec.Struct, frozen=True):
     why: str
     kind: DamageKind = DamageKind.BATCH
     mended: bytes = b""
-    """What an audit found: the first bytes of the batch with one bit outside its checksum put right, and nothing is lost."""
+    """Set by an audit: the batch's first bytes with one bit outside its checksum repaired; then nothing is lost."""
 
     def __str__(self) -> str:
         lost = self.next_offset - self.first_offset
@@ -50,28 +50,28 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class ChangeKind(Enum):
-    """What an opening does about what a crash left."""
+    """What an opening does about the remains of a crash."""
 
     REMOVE_REWRITE = auto()
-    """A rewrite was not finished: its file goes."""
+    """Remove an unfinished rewrite."""
     FINISH_REWRITE = auto()
-    """A rewrite is whole: it takes its place."""
+    """Put a finished rewrite in place."""
     REMOVE_CREATION = auto()
-    """A segment whose creation never became durable goes."""
+    """Remove a segment whose creation never became durable."""
     REMOVE_RETAINED = auto()
-    """A segment below the start of the log goes."""
+    """Remove a segment below the log start."""
     REMOVE_BEHIND = auto()
-    """A segment behind the end of the log goes."""
+    """Remove a segment behind the log end."""
     REMOVE_STRAY = auto()
-    """An index or a snapshot beside no segment goes."""
+    """Remove an index or a snapshot without a segment."""
     CUT = auto()
-    """The log ends at `position`, where `offset` would be."""
+    """Truncate the log at `position`, to end at `offset`."""
     DERIVED = auto()
-    """What is made from the batches is made again: an index, a checkpoint, the start of an epoch."""
+    """Rebuild something derived from the batches: an index, a checkpoint, the start of an epoch."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """Something an opening puts right, or with `read_only` would. `file` is a name in the partition's folder."""
+    """A repair by an opening, or with `read_only` a proposed one. `file` is a name in the partition's folder."""
 
     kind: ChangeKind
     file: str
@@ -85,19 +85,22 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class RecoveryReport(msgspec.Struct):
-    """What opening a partition found and did, or with `read_only` would do."""
+    """The findings and repairs of an opening, or with `read_only` the proposed ones."""
 
     clean_stop: bool = True
     is_unsaved: bool = False
-    """The disk is full: that the partition is open is not in its checkpoint, which still tells of a clean stop."""
+    """The disk is full: the checkpoint could not record the opening and still states a clean stop."""
     changes: list[Change] = []
     torn_bytes: int = 0
     walked_bytes: int = 0
     damages: list[Damage] = []
-    """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
+    """Damage that cannot be repaired without loss: the operator decides, with `braid log repair`."""
 
     def forgive(self, fault: StorageFault) -> None:
-        """What a clean stop left is durable: on a full disk it can be read, and the next write saves the state first."""
+        """Allow reads on a full disk after a clean stop.
+
+        Everything is durable then, and the next write saves the state first.
+        """
         self.is_unsaved = fault.is_full and self.clean_stop and not self.changes
         if not self.is_unsaved:
             raise fault

@@ -1,10 +1,9 @@
-"""Begin a log anew at another offset: for a replica whose leader's log begins where this one does not reach, or that is damaged.
+"""Reset a replica's log to another offset, because its leader's log begins beyond its end or because it is damaged.
 
-Knows: which files of a partition's folder are its segments'. Refuses to know: why, and which batches will follow.
-Invariants: called only while the intent is in both checkpoints, so that whatever a crash leaves is done again from the beginning;
-a damaged copy is kept until another one is, or a person removes it.
+Invariants: called only while both checkpoints contain the intent, so after a crash the reset starts again. A damaged
+copy is kept until another one replaces it or an operator removes it.
 
-    00000000000000000042.log.1763298720000.damaged      a segment of a damaged copy that was set aside at that time (ms)
+  00000000000000000042.log.1763298720000.damaged      a segment of a damaged copy, quarantined at that time (ms)
 """
 
 from typing import NamedTuple
@@ -35,7 +34,7 @@ _RECORDS = (SWAP, LOG)
 
 
 class Place(NamedTuple):
-    """Where a partition is kept, and how."""
+    """A partition's folder with what is needed to open it."""
 
     disk: Disk
     folder: str
@@ -46,15 +45,19 @@ class Place(NamedTuple):
 
 class LogReset(NamedTuple):
     segment: Segment
-    """The only one, and empty."""
+    """The only segment; it is empty."""
     image: StateImage
-    """What the leader has deleted was committed, so that is the watermark; epochs, producers and transactions come with its
-    batches."""
+    """The leader has deleted only committed records, so the watermark is the base. Epochs, producers and
+    transactions come with its batches.
+    """
     changes: list[Change]
 
 
 def reset_log(place: Place, restart: Restart, begun: int, *, read_only: bool) -> LogReset:
-    """All segments are gone or set aside, or would be. `begun`: the last save of begun epochs that the log knows of."""
+    """Remove or quarantine all segments and create an empty one; with `read_only`, only report it.
+
+    `begun` is the last save of the leader epoch file that the log includes.
+    """
     base = restart.offset
     why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
     given_up = bases_of(place.disk.names(place.folder), LOG)
@@ -63,7 +66,7 @@ def reset_log(place: Place, restart: Restart, begun: int, *, read_only: bool) ->
     if read_only:
         segment = Segment(place.disk, place.folder, head, Mark(DATA_START, base), DATA_START, place.pool)
         segment.use_index(interval_bytes, read_only=True)
-        segment.load_index_below(None)  # none: a file of that name is of the log that is given up
+        segment.load_index_below(None)  # none: an existing index file belongs to the discarded log
     else:
         _give_up(place, restart)
         segment = Segment.create(place.disk, place.folder, head, place.pool, interval_bytes)
@@ -81,15 +84,17 @@ def _give_up(place: Place, restart: Restart) -> None:
             place.pool.drop(path)
             if restart.sets_aside and suffix in _RECORDS and not disk.exists(kept):
                 disk.rename(path, kept)
-            else:  # what was set aside before a crash has that name: this one was made in its place
+            else:  # a segment quarantined before a crash has that name: this one was created in its place
                 disk.remove(path)
     if restart.sets_aside:
         _keep_newest(place, restart.created_ms)
 
 
 def _keep_newest(place: Place, created_ms: int) -> None:
-    """One copy for each partition: the one before goes, or damage upon damage would fill the disk. After this one has its name:
-    names of one folder become durable in the order in which they were changed."""
+    """Keep one damaged copy per partition, so that repeated damage does not fill the disk.
+
+    The older copy is removed after the new one has its name: name changes in one folder become durable in order.
+    """
     for name in place.disk.names(place.folder):
         if name.endswith(DAMAGED) and not name.endswith(f".{created_ms}{DAMAGED}"):
             place.disk.remove(join(place.folder, name))

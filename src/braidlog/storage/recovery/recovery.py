@@ -1,12 +1,11 @@
-"""Open a partition's folder after whatever happened to it.
+"""Open a partition's folder after a clean stop, a crash or damage.
 
-Knows: what a crash can leave behind and what it cannot. Refuses to know: reading, appending, policies.
-Invariant: a write that never became durable is cut off; anything else that is wrong is damage, and damage is reported and
-left in place, never cut. Recovering twice gives the same as recovering once, and a crash in the middle changes nothing. An
+Invariants: a write that never became durable is truncated. Anything else that is wrong is damage, which is reported
+and left in place. Recovering twice gives the same result as once, and a crash during recovery changes nothing. An
 audit (`braid log verify`) is a dry run that trusts no seal: it reads every batch and finds all damage.
 
-Order: read the checkpoint, finish interrupted swaps, read the heads, finish an interrupted retention or truncation, walk the
-batches that the checkpoint does not cover, make durable what was found.
+Order: read the checkpoint, finish interrupted swaps, read the headers, finish an interrupted retention or
+truncation, scan the batches that the checkpoint does not cover, make the result durable.
 """
 
 from typing import Protocol
@@ -62,7 +61,7 @@ from braidlog.storage.two_copy_file import TwoCopyFile
 
 
 class Recovered(msgspec.Struct):
-    """A partition ready for use: at least one segment, the last one active."""
+    """A recovered partition: at least one segment, the last one active."""
 
     segments: list[Segment]
     state: PartitionState
@@ -71,23 +70,25 @@ class Recovered(msgspec.Struct):
 
 
 class Auditor(Protocol):
-    """Who sees every batch that would stay, in order."""
+    """Receives every valid batch during an audit, in order."""
 
     def begin(self, segment: Segment) -> None:
-        """The batches of this segment follow, if it has any."""
+        """Start a segment: its batches follow."""
 
     def take(self, segment: Segment, found: ScannedBatch) -> str | None:
-        """Why a whole batch must not stay; None to keep it."""
+        """Return why a valid batch must be rejected; None to keep it."""
 
 
 Span = tuple[int, int]
 
 
 class Recovery:
-    """One opening of one folder. With `read_only` it is a dry run: the same report, and nothing changes on the disk. With an
-    `auditor`, which only a dry run may have, every byte is read."""
+    """One opening of one folder. With `read_only` it is a dry run: the same report, no changes on the disk.
 
-    def __init__(  # noqa: PLR0913 - all that an opening depends on
+    An `auditor`, which only a dry run may have, reads every byte.
+    """
+
+    def __init__(  # noqa: PLR0913 - the dependencies of an opening
         self,
         disk: Disk,
         folder: str,
@@ -110,16 +111,16 @@ class Recovery:
         self._begun = begun
         self.report = RecoveryReport()
         self.images: list[StateImage] = []
-        """The checkpoints that hold, newest first."""
+        """The valid checkpoints, newest first."""
         self._slots = TwoCopyFile(disk, folder, "state", STATE_MAGIC)
         self._durable_end = 0
         self._intended = False
         self._swaps: dict[int, int] = {}
         self._unmarked: set[int] = set()
-        """Bases of segments of which nobody knows how far they were durable."""
+        """Bases of segments without a valid mark: how far they were durable is unknown."""
 
     def run(self) -> Recovered:
-        """Open the partition; a folder without a segment is refused."""
+        """Open the partition; raise if the folder has no usable segment."""
         found = self.inspect()
         if not found.segments:
             raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
@@ -128,7 +129,7 @@ class Recovery:
         return found
 
     def inspect(self) -> Recovered:
-        """Decide what is whole, what is to be cut and what is damage; there may be no segment left."""
+        """Decide what is valid, what to truncate and what is damaged; possibly no segment remains."""
         images = self.images = self._load_images()
         newest = images[0] if images else None
         if newest is not None and newest.restart is not None:
@@ -142,7 +143,8 @@ class Recovery:
         self._remove_retained(segments, image)
         state = self._walk_tail(segments, image, newest)
         if segments:
-            # The checkpoint of a retention is older than what it then forgot: its files first, then their epochs.
+            # A retention removes files after its checkpoint and epochs after its files, so the checkpoint may still
+            # have those epochs.
             state.epochs.cut_start(min(segments[0].base_offset, state.start_offset))
         if self._read_only:
             self._remove_strays()
@@ -154,7 +156,7 @@ class Recovery:
         self.report.changes.append(Change(kind, file, why, position, end, offset))
 
     def _finish_swaps(self, epochs: EpochHistory | None) -> None:
-        """A `.cleaned` file was not finished: it goes. A `.swap` file is whole: it takes its place."""
+        """Remove each unfinished `.cleaned` file; put each finished `.swap` file in place."""
         names = self._disk.names(self._folder)
         for name in names:
             if name.endswith(CLEANED):
@@ -165,7 +167,7 @@ class Recovery:
             self._finish_swap(swap_name(base), base, epochs)
 
     def _finish_swap(self, name: str, base: int, epochs: EpochHistory | None) -> None:
-        """Check before the old files go: while they are there, a damaged rewrite costs nothing."""
+        """Verify a rewrite while the old files still exist: a damaged rewrite then loses nothing."""
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
             next_offset = check_swap(file, self._identity, base, epochs)
@@ -186,7 +188,7 @@ class Recovery:
         for name, fault in self._slots.faults.items():
             self._change(ChangeKind.DERIVED, name, f"{fault}; the other checkpoint is used")
         self.report.clean_stop = bool(images) and images[0].clean_stop
-        # An intent that stays in a slot would cut the log again the day the other slot is damaged.
+        # An intent left in one copy would truncate the log again once the other copy is damaged.
         self._intended = any(image.is_intent for image in images)
         return images
 
@@ -208,9 +210,9 @@ class Recovery:
                 place = (0, DATA_START if bad.kind is DamageKind.HEAD else size)
                 self._damage(bad.kind, file.path, place, (base, base), str(bad))
                 if bad.kind is not DamageKind.HEAD:
-                    size, mark = DATA_START, None  # nothing in it is believed
+                    size, mark = DATA_START, None  # nothing in it is used
             if mark is None:
-                # In doubt everything counts as durable: a fault is then damage, never a torn tail.
+                # In doubt everything counts as durable: a fault is then damage, never an incomplete tail.
                 mark = Mark(file.size(), base)
                 self._unmarked.add(base)
                 if not any(damage.file == file.path for damage in self.report.damages):
@@ -222,7 +224,7 @@ class Recovery:
         return segments
 
     def _was_durable(self, base: int, later: list[str], newest: StateImage | None) -> bool:
-        """Whether this segment is known to have held something durable: a checkpoint beyond it, or a synced successor."""
+        """Return whether a checkpoint beyond it or a synced later segment proves that this segment was durable."""
         if newest is None or newest.end_offset > base:
             return True
         heads = ((name, self._pool.get(join(self._folder, name)).read_at(DATA_START, 0)) for name in later)
@@ -230,14 +232,17 @@ class Recovery:
         return any(mark is not None and mark.position > DATA_START for mark in marks)
 
     def _drop_from(self, bases: list[int]) -> None:
-        """Remove segments whose creation never became durable, last one first."""
+        """Remove segments whose creation never became durable, the last one first."""
         for base in reversed(bases):
             self._change(ChangeKind.REMOVE_CREATION, log_name(base), "its creation was never finished; removed")
             if not self._read_only:
                 remove_segment(self._disk, self._folder, self._pool, base)
 
     def _choose_image(self, images: list[StateImage], segments: list[Segment]) -> StateImage:
-        """The image to fold from; its history of epochs is a checkpoint's, or learned where none is left."""
+        """Return the image to start from.
+
+        Its epoch history comes from a checkpoint, or is rebuilt from batches without one.
+        """
         if images and images[0].truncate_to == NOTHING_TO_CUT:
             return images[0]
         limit = images[0].truncate_to if images else 2**63
@@ -252,7 +257,8 @@ class Recovery:
             base = segments[0].base_offset
             image = StateImage(start_offset=base, end_offset=base)
         if images:
-            # A cut below the start, to the beginning of the batch that the start is in, leaves an empty log there.
+            # A truncation below the start, to the first offset of the batch that holds the start, leaves an empty log
+            # there.
             image.start_offset = min(max(image.start_offset, images[0].start_offset), limit)
             image.cleaned_offset = min(images[0].cleaned_offset, limit)
             image.watermark, image.begun = min(images[0].watermark, limit), images[0].begun
@@ -262,9 +268,9 @@ class Recovery:
             return image
         self._change(ChangeKind.DERIVED, "state", "no checkpoint holds; the state is rebuilt from the batches")
         if segments:
-            # Without a checkpoint a first segment that is missing cannot be told from one that was retained.
+            # Without a checkpoint a missing first segment looks the same as one that retention removed.
             image.start_offset = max(image.start_offset, segments[0].base_offset)
-        # What a snapshot knows, and then what the batches behind it carry: one flipped epoch condemns itself alone.
+        # The snapshot's epochs, then those of the batches behind it: one flipped epoch affects only its own batch.
         image.begun = 0 if self._begun is None else self._begun.number
         image.epochs = learn_epochs(image.epochs, headers_from(segments, image.end_offset)).entries()
         return image
@@ -277,7 +283,7 @@ class Recovery:
             return None
 
     def _remove_retained(self, segments: list[Segment], image: StateImage) -> None:
-        """Finish a retention that raised the start offset and did not get to remove all it had to."""
+        """Finish a retention that raised the start offset and did not remove all files."""
         while len(segments) > 1 and segments[1].base_offset <= image.start_offset:
             segment = segments.pop(0)
             self._change(
@@ -321,7 +327,7 @@ class Recovery:
         return state
 
     def _trust(self, segment: Segment, following: int) -> bool:
-        """A sealed segment below the checkpoint is taken at its seal; its batches are checked when they are first read."""
+        """Accept a sealed segment below the checkpoint by its seal; its batches are verified on the first read."""
         if self._auditor is not None:
             return False
         seal = segment.read_seal()
@@ -332,7 +338,7 @@ class Recovery:
         return True
 
     def _walk_segment(self, segments: list[Segment], number: int, state: PartitionState, limit: int | None) -> bool:
-        """Take every batch of one segment that the state does not cover. Return whether the log ends inside it."""
+        """Apply every batch of one segment that the state does not cover. Return whether the log ends inside it."""
         segment = segments[number]
         if self._auditor is not None:
             self._auditor.begin(segment)
@@ -344,7 +350,7 @@ class Recovery:
                     self._take(segment, state, found)
                     position, offset = found.end, found.header.next_offset
                     if offset == limit:
-                        break  # before the next batch is looked at: the history may have forgotten its epoch
+                        break  # before the next batch is read: the history may not have its epoch any longer
                 else:
                     return False
             except BadBatch as bad:
@@ -359,22 +365,25 @@ class Recovery:
         return True
 
     def _end_before(self, segment: Segment, bad: BadBatch) -> bool:
-        """End a segment where nothing durable follows; whether the log ends there. Zeros alone are a reserve, and the log may go
-        on in the next one: the power went before the sync that told that this one is full."""
+        """End a segment where nothing durable follows; return whether the log ends there.
+
+        If only zeros follow, the log may continue in the next segment: the power failed before the sync that marked
+        this one as full.
+        """
         if segment.leave_reserve(bad.position) > bad.position:
             why = f"a write that never became durable is cut off: {bad.why}"
             self._cut(segment, bad.position, bad.offset, why)
             return True
         if not self._read_only:
             segment.drop_reserve()
-            segment.sync_file()  # before a segment behind this one is
+            segment.sync_file()  # before a segment behind this one is synced
             segment.retire()
         return False
 
     def _step_over(
         self, segments: list[Segment], number: int, state: PartitionState, bad: BadBatch
     ) -> tuple[int, int] | None:
-        """Report the damage at `bad`; where batches go on behind it: (position, offset), None if nowhere."""
+        """Report the damage at `bad`; return where batches resume behind it as (position, offset), None if nowhere."""
         segment = segments[number]
         found = None if self._auditor is None else truncate_tail(segment.file, segment.size, bad, state.epochs)
         if found is not None:
@@ -382,7 +391,7 @@ class Recovery:
             try:
                 self._take(segment, state, found)
             except BadBatch:
-                pass  # not one that was ever written: lost as it stands
+                pass  # no producer ever wrote this batch: it stays lost
             else:
                 mended = found.window[:UNCHECKED_BYTES]
                 self._damage(DamageKind.BATCH, segment.path, (bad.position, end), offsets, bad.why, mended)
@@ -409,8 +418,10 @@ class Recovery:
             raise BadBatch(found.position, header.base_offset, str(error)) from error
 
     def _is_durable(self, segments: list[Segment], number: int, position: int, offset: int) -> bool:
-        """Whether the bytes at `position` had been synced: below the mark (which power loss may have left one sync behind), or
-        below what a checkpoint saw durable, or before a segment that was synced later.
+        """Return whether the bytes at `position` had been synced.
+
+        They were if they are below the mark (which power loss may leave one sync behind), below an offset that a
+        checkpoint recorded as durable, or before a segment that was synced later.
         """
         later = segments[number + 1 :]
         return (
@@ -420,11 +431,11 @@ class Recovery:
         )
 
     def _expected_end(self, segments: list[Segment], number: int) -> int:
-        """The offset the segment must reach: that of the next one, or the last one's mark."""
+        """Return the offset that the segment must reach: the base of the next one, or the last one's mark."""
         return segments[number + 1].base_offset if number + 1 < len(segments) else segments[number].mark.next_offset
 
     def _is_broken(self, segments: list[Segment], number: int) -> bool:
-        """Whether the segment ends before the next one begins, because its last writes never became durable."""
+        """Return whether the segment ends before the next one begins because its last writes never became durable."""
         segment, expected = segments[number], self._expected_end(segments, number)
         is_last = number + 1 == len(segments)
         if segment.next_offset == expected or (is_last and segment.next_offset > expected):
@@ -435,9 +446,10 @@ class Recovery:
         return False
 
     def _lose(self, segment: Segment, first: int, next_offset: int, why: str) -> None:
-        """Offsets that should follow in the segment and do not; those already reported are left out.
+        """Report offsets missing from the end of a segment, except those already reported.
 
-        As far as the segment's mark says they were in it, and the file was cut; what lies beyond was in a file that is gone.
+        Offsets below the segment's mark were in this file, which was cut. Those beyond were in a file that is
+        missing.
         """
         first = max([first, *(damage.next_offset for damage in self.report.damages if damage.first_offset <= first)])
         held = next_offset if segment.base_offset in self._unmarked else min(segment.mark.next_offset, next_offset)
@@ -460,7 +472,7 @@ class Recovery:
             segment.truncate(position, next_offset)
 
     def _lose_end(self, segments: list[Segment], state: PartitionState) -> None:
-        """Where the log ends before an offset that was durable, readers must meet a fault there and not the end."""
+        """Report the missing offsets if the log ends before a durable offset: reads there must raise a fault."""
         if segments:
             last, expected = segments[-1], max(self._durable_end, state.end_offset)
             self._lose(last, last.next_offset, expected, "the end of the log is missing, {} is the last")
@@ -474,9 +486,9 @@ class Recovery:
     # -- after the batches -----------------------------------------------------------------------------------
 
     def _settle(self, segments: list[Segment], state: PartitionState) -> None:
-        """Make durable what was found, and say so: a record that was read once must not vanish at the next crash."""
+        """Make the recovered state durable: a record that was read must not vanish in the next crash."""
         if self.report.damages:
-            return  # nothing is written to a damaged partition until its owner decides
+            return  # nothing is written to a damaged partition until the operator decides
         try:
             self._make_durable(segments, state)
         except StorageFault as fault:
@@ -491,23 +503,23 @@ class Recovery:
                 segment.seal_index()
             elif not segment.index_is_sealed:
                 self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
-                segment.sync_file()  # the length that is seen may be that of a reserve that was dropped and not synced
+                segment.sync_file()  # the visible length may be that of a dropped reserve, not synced
                 segment.seal_index()
         active = segments[-1]
         active.activate()
         if active.mark.position != active.size or not active.data_bytes:
             active.write_again()
             active.sync(active.reach())
-        # Also where the mark agrees: a process killed in a truncation leaves a length that is seen and not durable.
+        # Even if the mark agrees: a process killed during a truncation leaves a visible length that is not durable.
         active.sync_file()
         self._remove_strays()
         self._disk.sync_folder(self._folder)
-        # Before the checkpoint: recovery believes the index file up to the offset of the checkpoint.
+        # Before the checkpoint: recovery trusts the index file up to the checkpoint's offset.
         active.save_index(sealed=False)
         self._slots.save(encode_image(state.image()), copies=2 if self.report.changes or self._intended else 1)
 
     def _remove_strays(self) -> None:
-        """Files beside a segment that is not there: its creation, or its removal, was not finished."""
+        """Remove index and snapshot files without a segment: its creation or removal was interrupted."""
         names = self._disk.names(self._folder)
         kept = {*bases_of(names, LOG), *self._swaps}
         kept |= {damage.first_offset for damage in self.report.damages if damage.kind is DamageKind.MISSING}

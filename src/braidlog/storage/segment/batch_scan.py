@@ -1,9 +1,8 @@
-"""Step from batch to batch through a segment file, checking the chain.
+"""Scan a segment file batch by batch and verify that each batch follows the one before it.
 
-Knows: what makes one batch follow another. Refuses to know: what to do about a batch that does not.
-Invariant: a batch is yielded only if its offset is the one expected, it ends inside the range, its epoch is the one the
-history gives that offset, and (with `check`) its checksum holds. Base offset, length and epoch lie outside the checksum;
-these rules are what protects them.
+The caller decides what to do about a bad batch. Invariant: a batch is returned only if it has the expected offset,
+ends inside the range, has the epoch that the history gives for that offset, and (with `check`) has a valid checksum.
+Base offset, length and epoch lie outside the checksum; these rules verify them.
 """
 
 from collections.abc import Iterator
@@ -19,16 +18,16 @@ from braidlog.storage.state.partition_state import EpochHistory
 CHECK_WINDOW_BYTES = 1024 * 1024
 HEADER_WINDOW_BYTES = 64 * 1024
 UNCHECKED_BYTES = 17
-"""Of a batch: base offset, length, epoch and magic."""
+"""The header bytes outside the checksum: base offset, length, epoch and magic."""
 _CANDIDATES_MAX = 64
 _STEP = Struct(">qi9xhi16xq6xi").unpack_from
-"""Base offset, length, attributes, last offset delta, producer id, how many records."""
+"""Base offset, length, attributes, last offset delta, producer id, record count."""
 _LENGTH_END = 12
 _SIZE_MIN = HEADER_BYTES - _LENGTH_END
 _NOWHERE = (-1, 0, 0, 0, 0, 0)
 
 
-class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
+class BadBatch(Exception):  # noqa: N818 - a finding, which the caller turns into a truncation or a fault
     """The bytes at `position` are not the batch that starts with `offset`."""
 
     def __init__(self, position: int, offset: int, why: str) -> None:
@@ -54,7 +53,10 @@ class ScannedBatch(NamedTuple):
 def walk(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None, check: bool = True
 ) -> Iterator[ScannedBatch]:
-    """Yield the batches in [start, end), the first of which must begin with `offset`; raise `BadBatch` at the first fault."""
+    """Yield the batches in [start, end), the first of which must begin with `offset`.
+
+    Raise `BadBatch` at the first bad one.
+    """
     position = start
     window = b""
     window_at = start
@@ -85,7 +87,10 @@ def walk(
 
 
 class Place(NamedTuple):
-    """Bytes [position, end) are the batch of offsets [offset, next_offset), with so many records; nothing of it was checked."""
+    """The offsets, record count and producer of the batch at bytes [position, end), as its header states.
+
+    None of it is verified.
+    """
 
     position: int
     end: int
@@ -97,9 +102,10 @@ class Place(NamedTuple):
 
 
 def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = HEADER_WINDOW_BYTES) -> Iterator[Place]:
-    """As `walk` without a check, for who looks for a place or counts: a header's fields that lead to the next, and what it holds.
+    """Scan batches without verification, to find a position or to count: reads only the header fields that it needs.
 
-    A fault that shows is `walk`'s to say; what does not show here is found when the batch is checked, before it is handed out.
+    A header that is evidently wrong is left to `walk`, which raises. Other faults are found when the batch is
+    verified before it is read.
     """
     position = start
     window = b""
@@ -143,9 +149,11 @@ def _check_place(header: BatchHeader, position: int, end: int, offset: int, epoc
 
 
 def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, int] | None:
-    """Search [start, end) byte by byte for a whole batch at or beyond `offset_min`; return its position and base offset.
+    """Search [start, end) byte by byte for a valid batch at or beyond `offset_min`.
 
-    Used where the chain is broken, to tell how far the damage goes. A false find would need 2^32 luck.
+    Return its position and base offset.
+
+    Used behind a bad batch, to find where the damage ends. A false match has a probability of 2^-32.
     """
     step = CHECK_WINDOW_BYTES
     for window_at in range(start, end, step):
@@ -160,7 +168,7 @@ def find_batch(file: File, start: int, end: int, offset_min: int) -> tuple[int, 
 
 
 class Gap(NamedTuple):
-    """Bytes from `bad` to `end` are no batch; batches begin again with `next_offset`, None if nothing whole follows."""
+    """Bytes from `bad` to `end` are damaged; batches resume with `next_offset`, or None if no valid batch follows."""
 
     bad: BadBatch
     end: int
@@ -170,7 +178,7 @@ class Gap(NamedTuple):
 def walk_past(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None
 ) -> Iterator[ScannedBatch | Gap]:
-    """As `walk`, but what is no batch is yielded as a gap, and stepped over."""
+    """Scan like `walk`, but yield damaged bytes as a gap and continue behind them."""
     while True:
         try:
             yield from walk(file, start, end, offset, epochs=epochs)
@@ -185,10 +193,12 @@ def walk_past(
 
 
 def resume(file: File, end: int, bad: BadBatch, following: int | None = None) -> tuple[int, int] | None:
-    """Where batches begin again behind `bad`: (position, base offset), below offset `following`; None if nowhere.
+    """Return where batches resume behind `bad`, as (position, base offset) below offset `following`.
 
-    A record may hold batches of its own, so the end that the damaged batch itself gives comes first, then a place from
-    which the chain reaches the end of the file.
+    Return None if no valid batch follows.
+
+    A record may contain batches. So the end that the damaged batch states comes first, then a position from which
+    valid batches reach the end of the file.
     """
     stated = _stated_end(file, end, bad, following)
     if stated is not None:
@@ -242,14 +252,14 @@ def _batch_at(file: File, window: bytes, at: int, position: int, end: int, offse
     return header.base_offset
 
 
-# -- one bit outside a checksum -----------------------------------------------------------------------------------
+# -- single-bit errors outside the checksum -----------------------------------------------------------------------
 
 
 def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> ScannedBatch | None:
-    """The batch at `bad` with one bit outside its checksum flipped back, if that makes it whole and puts it in its place.
+    """Return the batch at `bad` with one bit outside its checksum flipped, if that makes it valid.
 
-    More than one bit is not bit rot: it may be an older write that came back, or another file's bytes, and a batch with a
-    valid checksum in a wrong place is not ours to believe.
+    More than one wrong bit is not bit rot: the bytes may be an older write or another file's. A batch with a valid
+    checksum in the wrong place must not be accepted.
     """
     head = file.read_at(HEADER_BYTES, bad.position)
     for placed in _truncated_headers(head, bad.offset, epochs) if len(head) == HEADER_BYTES else ():
@@ -267,7 +277,10 @@ def truncate_tail(file: File, end: int, bad: BadBatch, epochs: EpochHistory) -> 
 
 
 def _truncated_headers(head: bytes, offset: int, epochs: EpochHistory) -> Iterator[bytes]:
-    """The first 17 bytes with one bit put right: the one that is wrong, if just one is; else each bit of the length."""
+    """Yield candidates for the first 17 bytes with one bit flipped.
+
+    That is the wrong bit if there is exactly one, otherwise each bit of the length.
+    """
     fields = HEADER.unpack(head)
     epoch = epochs.at(offset)
     wrong_bits = (
@@ -276,7 +289,7 @@ def _truncated_headers(head: bytes, offset: int, epochs: EpochHistory) -> Iterat
         + ((fields[3] ^ MAGIC) & 0xFF).bit_count()
     )
     placed = HEADER.pack(offset, fields[1], epoch, MAGIC, *fields[4:])[:UNCHECKED_BYTES]
-    # A batch of another epoch of this log may be one that was truncated and came back: not a flipped bit.
+    # A batch of another epoch of this log may be a truncated batch that reappeared: not a flipped bit.
     if wrong_bits == 1 and (fields[2] == epoch or all(fields[2] != known for known, _ in epochs.entries())):
         yield placed
     if wrong_bits == 0:

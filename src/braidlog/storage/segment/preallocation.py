@@ -1,12 +1,9 @@
-"""Zeros behind the end of the segment that is written to, so that a sync has blocks to write and no length of a file.
+"""Preallocate zeros after the active segment's end, so that fdatasync does not update the file size.
 
-Knows: when zeros are worth writing, how many, and how to tell them from batches. Refuses to know: batches.
-Invariant: between the end of a segment and the end of its file there are zeros and nothing else; only the active segment of a log
-that is open has any. What is full, closed or copied ends where its file ends.
-
-A file that grows makes each sync wait for the file system's journal too. An append over zeros that are on the disk does not:
-docs/performance-tried.md has what it saves. The zeros are written by the append that has used up the last ones,
-right behind it, and become durable with its sync.
+Without them each sync of a growing file also waits for the file system's journal; docs/performance-tried.md has the
+measurements. An append that has used up the zeros writes the next ones behind itself; its sync makes them durable.
+Invariant: only zeros lie between a segment's end and its file's end, and only the active segment of an open log has
+any. Full, closed and copied segments end where their files end.
 """
 
 from typing import Final
@@ -16,22 +13,22 @@ from braidlog.storage.files import File
 
 RESERVE_BYTES_MAX: Final = 1024 * 1024
 SYNC_BYTES_MAX: Final = 64 * 1024
-"""A sync of more waits for its own bytes, and zeros would be as many once more."""
+"""A larger sync mostly waits for its own bytes, and zeros would double them."""
 SYNCS_MIN: Final = 4
-"""So many small syncs in a row, and the next ones are believed to be small, too."""
+"""After this number of small syncs in a row the next ones are expected to be small too."""
 _BLOCK_BYTES: Final = 4096
 _LOOK_BYTES: Final = 64 * 1024
 _ZEROS: Final = memoryview(bytes(RESERVE_BYTES_MAX + _BLOCK_BYTES))
 
 
 class SmallSyncs:
-    """Counts them, and says how much is to be reserved: as much as the segment holds, so that no file is twice as long."""
+    """Count small syncs and compute the next reserve: at most the segment's size, so that no file doubles."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def note(self, synced_bytes: int, segment_bytes: int) -> int:
-        """After each sync: of how many bytes the next reserve of this segment is; 0: none."""
+        """Record a sync; return the size of the segment's next reserve, 0 for none."""
         if synced_bytes > SYNC_BYTES_MAX:
             self._in_a_row = 0
             return 0
@@ -40,20 +37,20 @@ class SmallSyncs:
 
 
 def write_reserve(file: File, end: int, size: int) -> int:
-    """Write about `size` zeros from `end` on, to the end of a block; where they end. On a full disk there are none."""
+    """Write about `size` zeros from `end` on, up to a block boundary; return their end. A full disk gets none."""
     stop = -(-(end + size) // _BLOCK_BYTES) * _BLOCK_BYTES
     try:
         file.write_at(_ZEROS[: stop - end], end)
     except StorageFault as fault:
         if not fault.is_full:
             raise
-        file.truncate(end)  # room that records may need
+        file.truncate(end)  # leave the space to records
         return end
     return stop
 
 
 def written_end(file: File, start: int, end: int) -> int:
-    """Where the zeros begin that reach up to `end`; `start` if there is nothing else."""
+    """Return where the trailing zeros of [start, end) begin; `start` if there is nothing else."""
     while end > start:
         at = max(start, end - _LOOK_BYTES)
         found = len(file.read_at(end - at, at).rstrip(b"\0"))

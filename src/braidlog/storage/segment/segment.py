@@ -1,11 +1,10 @@
-"""One segment: a file of batches whose offsets follow each other without a gap, and its sparse index; the list of a partition's
-segments, of which the last is active.
+"""Read and write one segment, and keep the list of a partition's segments, of which the last is active.
 
-Knows: how far a file is durable, where each offset is, how a segment is added, replaced and removed. Refuses to know: producers,
-policies, locks.
-Invariants: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
-checked since the segment was opened, or since `forget_checks`. Bases ascend, there is always an active segment, and a refused
-roll leaves no names behind.
+A segment is a file of batches with consecutive offsets, and a sparse index. Invariants:
+
+- Bytes below the mark were on the disk when the mark was written.
+- Every returned slice was verified since the segment was opened, or since `forget_checks`.
+- Base offsets ascend, there is always an active segment, and a failed roll leaves no files.
 """
 
 import contextlib
@@ -57,13 +56,13 @@ def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) ->
 
 
 BATCH_COST: Final = 4096
-"""What a batch costs beside its bytes."""
+"""The fixed cost of a batch, in bytes."""
 COST_MAX: Final = 32 * 1024 * 1024
-"""Some thirty milliseconds: 8,000 small batches, or 32 MiB of large ones."""
+"""About thirty milliseconds: 8,000 small batches, or 32 MiB of large ones."""
 
 
 class CheckBudget:
-    """What is left for checks. Whoever finds it spent leaves the rest for the next request, which finds this part checked."""
+    """The remaining budget of one request for verification. Later requests reuse what it has verified."""
 
     __slots__ = ("left",)
 
@@ -80,12 +79,12 @@ class CheckBudget:
 
 _HINTS_MAX = 64
 _STEP_BYTES = 1024
-"""As much is read to see where a small batch ends."""
+"""Read size to find the end of a small batch."""
 _COPY_BYTES = 1024 * 1024
 
 
 class Extent(NamedTuple):
-    """A run of whole batches: bytes [position, end) hold offsets [offset, next_offset)."""
+    """A run of complete batches: bytes [position, end) hold the offsets [offset, next_offset)."""
 
     position: int
     end: int
@@ -94,9 +93,9 @@ class Extent(NamedTuple):
 
 
 class Segment:
-    """A segment in use. The last one of a log is active: it alone is written to.
+    """A segment in use. Only the last segment of a log is active, that is, written to.
 
-    Its file for writing is opened when it is needed, and closed when others need theirs more (storage/open_files.py).
+    The file for writing opens on demand and closes when other partitions need open files (storage/open_files.py).
     """
 
     def __init__(
@@ -119,14 +118,17 @@ class Segment:
         self._hints: dict[int, tuple[int, int]] = {}
         self._writer: File | None = None
         self.holder: Holder | None = None
-        """Who is asked to let go of the file for writing; without one it stays open until the segment is retired."""
+        """The partition, which closes the file for writing on request; without one the file stays open until
+        `retire`.
+        """
         self.is_settled = True
-        """Whether all that was written, the mark too, was synced: only then may the file be closed, or an error of the disk that
-        comes after the close would be heard by nobody."""
+        """Whether all writes, including the mark, were synced. Only then may the file close: after it a disk error
+        would be lost.
+        """
         self.reserve_bytes = 0
-        """How many zeros an append leaves behind it that has used up the last ones."""
+        """How many zeros an append writes behind itself once the last ones are used up."""
         self._reserve_end = 0
-        """Where the file ends, if it has any."""
+        """The end of the file, if it has preallocated zeros."""
         self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
@@ -134,7 +136,7 @@ class Segment:
         self.next_offset = head.base_offset
         self.max_timestamp_ms = NO_TIMESTAMP
 
-    # -- life ------------------------------------------------------------------------------------------------
+    # -- opening and closing ---------------------------------------------------------------------------------
 
     @classmethod
     def create(
@@ -147,7 +149,7 @@ class Segment:
         *,
         name: str | None = None,
     ) -> "Segment":
-        """Create the file with its head. Neither is durable until the segment and its folder are synced."""
+        """Create the file with its header. Neither is durable until the segment and its folder are synced."""
         mark = Mark(DATA_START, head.base_offset)
         writer = disk.create(join(folder, name or log_name(head.base_offset)))
         seed = mark_seed(head.base_offset, head.generation)
@@ -172,11 +174,11 @@ class Segment:
 
     @property
     def file(self) -> File:
-        """The file to read from; it stays open as long as the caller holds it."""
+        """The file to read from; it stays open while the caller holds a reference."""
         return self._writer or self._pool.get(self.path)
 
     def activate(self) -> File:
-        """The file to write to, opened if it is not."""
+        """Return the file to write to; opens it if necessary."""
         writer = self._writer
         if writer is None:
             if self.holder is not None:
@@ -186,13 +188,13 @@ class Segment:
         return writer
 
     def retire(self) -> None:
-        """Close the file for writing: reads go through the pool from now on."""
+        """Close the file for writing; reads use the pool from now on."""
         self._writer = None
 
     # -- writing ---------------------------------------------------------------------------------------------
 
     def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """Write batches at the end. If the disk refuses, the caller must `clear_tail` before anything else is written."""
+        """Write batches at the end. After an error the caller must call `clear_tail` before the next write."""
         position = self.size
         end = self._write(parts, position)
         for header in headers:
@@ -202,12 +204,12 @@ class Segment:
         self.size = end
 
     def append_one(self, parts: Sequence[Buffer], base_offset: int, next_offset: int, timestamp_ms: int) -> None:
-        """The same of one batch."""
+        """Write one batch at the end."""
         position = self.size
         end = self._write(parts, position)
         index = self.index if self._index is None else self._index
         index.note(base_offset, position, self.max_timestamp_ms, verified=True)
-        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - as in `take`
+        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - as in `account_for`
             self.max_timestamp_ms = timestamp_ms
         self.next_offset, self.size = next_offset, end
 
@@ -221,9 +223,9 @@ class Segment:
         return end
 
     def clear_tail(self) -> None:
-        """Drop what a failed append left behind the end, durably.
+        """Drop the remains of a failed append behind the end, durably.
 
-        The next, shorter append would leave its remains where recovery looks, and remains can be whole batches.
+        Behind the next, shorter append they would be in the way of recovery, since remains can be complete batches.
         """
         self.activate().truncate(self.size)
         self._reserve_end = 0
@@ -231,22 +233,27 @@ class Segment:
         self.sync_file()
 
     def drop_reserve(self) -> None:
-        """End the file where the segment ends; durable with the next sync."""
+        """Truncate the file to the segment's end; durable with the next sync."""
         if self._reserve_end > self.size:
             self.activate().truncate(self.size)
             self._reserve_end = 0
             self.is_settled = False
 
     def leave_reserve(self, position: int) -> int:
-        """Nothing is whole from `position` on: end before the zeros at the file's end, not below the mark. Where that is."""
+        """End the segment before the file's trailing zeros, but not below the mark; return the new end.
+
+        No valid batch begins at `position` or later.
+
+        Returns the new end.
+        """
         self._reserve_end = self.size
         self.size = written_end(self.file, max(position, self.mark.position), self.size)
         return self.size
 
     def write_again(self) -> None:
-        """Write the head and what lies above the mark once more, for the next sync to make durable.
+        """Rewrite the header and everything above the mark, so that the next sync makes them durable.
 
-        After a failed sync the page cache shows bytes that the disk does not have and that no later sync would write.
+        After a failed sync the page cache may have bytes that the disk lacks and that no later sync would write.
         """
         writer = self.activate()
         self.is_settled = False
@@ -256,19 +263,19 @@ class Segment:
             writer.write_at(writer.read_at(size, position), position)
 
     def account_for(self, position: int, header: BatchHeader, *, verified: bool) -> None:
-        """Account for a batch that is in the file."""
-        index = self.index if self._index is None else self._index  # a property call less for every batch
+        """Add a batch that is in the file to the index and the offsets."""
+        index = self.index if self._index is None else self._index  # saves a property call per batch
         index.note(header.base_offset, position, self.max_timestamp_ms, verified=verified)
-        if header.max_timestamp > self.max_timestamp_ms:  # noqa: PLR1730 - for every batch: a call less
+        if header.max_timestamp > self.max_timestamp_ms:  # noqa: PLR1730 - saves a call per batch
             self.max_timestamp_ms = header.max_timestamp
         self.next_offset = header.next_offset
 
     def reach(self) -> Mark:
-        """How far the segment is written: what a sync that starts now will have made durable."""
+        """Return the end of the segment: a sync that starts now makes everything below it durable."""
         return Mark(self.size, self.next_offset)
 
     def sync(self, reached: Mark) -> None:
-        """Make the file durable and the mark say so. The mark itself becomes durable with the next sync."""
+        """Make the file durable and write the mark. The mark itself becomes durable with the next sync."""
         self.sync_file()
         self.set_mark(reached)
 
@@ -279,15 +286,15 @@ class Segment:
         try:
             writer.write_at(pack_mark(mark, seed), MARK_AT)
         except StorageFault:
-            with contextlib.suppress(StorageFault):  # half a mark would be taken for damage; the old one is true too
+            with contextlib.suppress(StorageFault):  # half a mark would count as damage; the old mark is valid too
                 writer.write_at(pack_mark(self.mark, seed), MARK_AT)
             raise
         self.mark = mark
 
     def sync_file(self) -> None:
-        """Make durable what was written. Always asks the disk: a length that is seen may not be durable (a killed process's)."""
+        """Sync the file even if it looks unchanged: its visible length may not be durable after a killed process."""
         writer = self.activate()
-        self.is_settled = True  # first: an append while this runs is for the next one
+        self.is_settled = True  # first: an append during the sync belongs to the next one
         try:
             writer.sync()
         except StorageFault:
@@ -295,12 +302,12 @@ class Segment:
             raise
 
     def sync_to_end(self) -> None:
-        """Make a full segment durable, and its mark."""
+        """Make a full segment and its mark durable."""
         self.sync(self.reach())
         self.sync_file()
 
     def seal_index(self) -> None:
-        """Make the index of a full segment durable, and let go of its writer."""
+        """Make the index of a full segment durable, and close its file for writing."""
         self.save_index(sealed=True)
         self.retire()
 
@@ -314,9 +321,12 @@ class Segment:
         index.save(self._disk, path or self.index_path, count)
 
     def truncate(self, position: int, next_offset: int) -> None:
-        """Drop everything from `position` on, durably; the mark goes down first, or the cut would look like damage."""
+        """Drop everything from `position` on, durably.
+
+        The mark is lowered first, or the truncation would look like damage.
+        """
         writer = self.activate()
-        if self.mark.position >= position:  # equal: what is seen may be a lowered mark whose sync failed
+        if self.mark.position >= position:  # equal: the visible mark may be a lowered one whose sync failed
             self.set_mark(Mark(position, next_offset))
             self.sync_file()
         writer.truncate(position)
@@ -336,13 +346,13 @@ class Segment:
     # -- index -----------------------------------------------------------------------------------------------
 
     def use_index(self, interval_bytes: int, *, read_only: bool) -> None:
-        """How dense an index that has to be made anew gets, and whether its file may be written."""
+        """Set the density of a rebuilt index, and whether the index file may be written."""
         self._interval_bytes = interval_bytes
         self._read_only = read_only
 
     @property
     def index(self) -> SparseIndex:
-        """The index, loaded on first use; rebuilt from the batches if its file does not hold."""
+        """The index, loaded on first use; rebuilt from the batches if its file is invalid."""
         if self._index is None:
             self._index = self._load_index()
             if self._index.end is None:
@@ -360,9 +370,9 @@ class Segment:
         return index
 
     def load_index_below(self, offset_max: int | None) -> Entry:
-        """Take what the index file has at or below `offset_max` (None: nothing); return the entry from which to walk on.
+        """Load the index file's entries at or below `offset_max` (None: none); return the entry from which to scan.
 
-        The batches from that entry on are to be taken again, whoever walks them.
+        The caller must add the batches from that entry on again, with `account_for`.
         """
         made_anew = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
         self._index = made_anew if offset_max is None else self._load_index()
@@ -378,7 +388,7 @@ class Segment:
         return entry
 
     def read_seal(self) -> Entry | None:
-        """The last entry of a sealed segment's index: where it ends, in offsets and bytes. None if in doubt."""
+        """Return the last entry of a sealed segment's index: the segment's end in offsets and bytes. None in doubt."""
         if not self._disk.exists(self.index_path):
             return None
         file = self._disk.open(self.index_path, writable=False)
@@ -392,7 +402,7 @@ class Segment:
             file.close()
 
     def rebuild_index(self) -> None:
-        """Walk the whole segment and write the index anew."""
+        """Scan the whole segment and rewrite the index."""
         self._index = SparseIndex(self.base_offset, self.head.generation, self._interval_bytes)
         self.max_timestamp_ms = NO_TIMESTAMP
         self.next_offset = self.base_offset
@@ -405,7 +415,7 @@ class Segment:
 
     @property
     def index_is_sealed(self) -> bool:
-        """Whether the index file is known, or believed until it is loaded, to cover the whole segment."""
+        """Whether the index file covers the whole segment; assumed until it is loaded."""
         return self._index is None or self._index.end is not None
 
     # -- reading ---------------------------------------------------------------------------------------------
@@ -413,7 +423,7 @@ class Segment:
     def walk_from(
         self, number: int, *, end: int | None = None, check: bool, epochs: EpochHistory | None = None
     ) -> Iterator[ScannedBatch]:
-        """Walk from index entry `number` to `end` (the end of the segment)."""
+        """Scan from index entry `number` to `end` (default: the end of the segment)."""
         if not len(self.index):
             return iter(())
         entry = self.index.entry(number)
@@ -421,9 +431,9 @@ class Segment:
         return walk(self.file, entry.position, stop, entry.offset, epochs=epochs, check=check)
 
     def verify(self, position: int, end: int, epochs: EpochHistory, budget: CheckBudget) -> Entry | None:
-        """Check every index interval that [position, end) touches and whose check does not count any more.
+        """Verify every unverified index interval that [position, end) touches.
 
-        Damage behind `end` is left for whoever reads there. When the budget is spent, the entry from which nothing was checked.
+        Damage behind `end` is ignored. If the budget is spent, return the first entry that is not verified.
         """
         index = self.index
         number = index.floor_position(position)
@@ -444,14 +454,17 @@ class Segment:
         return None
 
     def forget_checks(self, offset: int | None = None) -> None:
-        """Check again before the next slice leaves: everything, or the interval that holds `offset`."""
+        """Mark batches as unverified: all, or the interval that holds `offset`."""
         if offset is not None:
             self.index.verified[self.index.floor_offset(offset)] = False
         elif self._index is not None:
             self._index.forget_checks()
 
     def locate(self, offset: int, epochs: EpochHistory, *, check: bool = False) -> tuple[int, int]:
-        """Position and base offset of the batch that holds `offset`; with `check` what stands before it is read through, too."""
+        """Return position and base offset of the batch that holds `offset`.
+
+        With `check`, the batches before it are verified too.
+        """
         if offset == self.next_offset:
             return self.size, offset
         hint = None if check else self._hints.get(offset)
@@ -463,7 +476,7 @@ class Segment:
             for place in steps(self.file, entry.position, self.size, entry.offset):
                 if offset < place.next_offset:
                     return place.position, place.offset
-        # Either asked for, or a header that nothing checked led past the offset: the check says which.
+        # Either `check` is set, or an unverified header led past the offset: the verification finds which one.
         for found in walk(self.file, entry.position, self.size, entry.offset, epochs=epochs):
             if offset < found.header.next_offset:
                 return found.position, found.header.base_offset
@@ -472,9 +485,11 @@ class Segment:
     def extent(
         self, offset: int, bytes_max: int, upto: int, epochs: EpochHistory, budget: CheckBudget | None = None
     ) -> Extent:
-        """The whole batches from the one that holds `offset`, below offset `upto`: at least one, about `bytes_max` bytes.
+        """Return complete batches from the one that holds `offset`, below `upto`.
 
-        Fewer, down to none, where the budget for checks is spent before they are checked.
+        At least one batch, and otherwise about `bytes_max` bytes.
+
+        Fewer, down to none, if the verification budget is spent first.
         """
         position, base = self.locate(offset, epochs)
         if upto >= self.next_offset:
@@ -493,11 +508,11 @@ class Segment:
         except BadBatch as bad:
             if bad.position <= position:
                 raise
-            end, next_offset = bad.position, bad.offset  # what stands before the damage is whole
+            end, next_offset = bad.position, bad.offset  # the batches before the damage are valid
         else:
             if unchecked is not None:
                 end, next_offset = max((position, base), (unchecked.position, unchecked.offset))
-        if end > position:  # only what was checked: what stands elsewhere may be no batch at all
+        if end > position:  # only verified positions: others may not be the start of a batch
             if offset not in self._hints:
                 self._remember(offset, position, base)
             self._remember(next_offset, end, next_offset)
@@ -515,8 +530,10 @@ class Segment:
         return end, next_offset
 
     def _remember(self, offset: int, position: int, base: int) -> None:
-        """A reader's next question is usually where its last answer ended, or the same again. The batch that holds `offset`
-        begins with `base`, at `position`."""
+        """Remember the position of the batch with base offset `base` that holds `offset`.
+
+        A reader's next offset is usually the end of its last slice, or the same offset again.
+        """
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position, base
@@ -524,14 +541,14 @@ class Segment:
     def step_over(
         self, bad: BadBatch, end_offset: int, following: int | None = None
     ) -> tuple[Damage, tuple[int, int] | None]:
-        """The damage from `bad` to the next whole batch, and where that one is: (position, offset), None if there is none.
+        """Return the damage from `bad` to the next valid batch, and that batch as (position, offset), or None.
 
-        `end_offset` is where the segment must end, `following` where the next one begins. What follows the damage becomes
-        reachable.
+        `end_offset` is where the segment must end, `following` where the next segment begins. The batches behind the
+        damage become reachable through the index.
         """
         found = resume(self.file, self.size, bad, following)
         end, next_offset = found or (self.size, end_offset)
-        # Entries of their own, never checked: what was found good before them must not vouch for them.
+        # Separate entries, unverified: the verification of earlier intervals must not cover them.
         self.index.split(bad.offset, bad.position, self.max_timestamp_ms)
         if found is not None:
             self.index.split(next_offset, end, self.max_timestamp_ms)
@@ -540,13 +557,13 @@ class Segment:
     # -- removal ---------------------------------------------------------------------------------------------
 
     def remove(self) -> None:
-        """Remove the files. Slices that were handed out keep theirs until they are done."""
+        """Remove the files. Slices in use keep theirs open."""
         self.retire()
         remove_segment(self._disk, self._folder, self._pool, self.base_offset)
 
 
 def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHeader]:
-    """Of every batch that is whole, in the segments that begin at `offset` or later."""
+    """Yield the headers of all valid batches in the segments that begin at `offset` or later."""
     for segment in segments:
         if segment.base_offset >= offset:
             for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
@@ -555,7 +572,7 @@ def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHead
 
 
 def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
-    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
+    """Return the share of sealed bytes appended since the last compaction: it decides whether to compact."""
     total = sum(segment.data_bytes for segment in sealed)
     dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
     return dirty / total if total else 0.0
@@ -572,7 +589,7 @@ class SegmentList:
         self.active = segments[-1]
         self.active.holder = holder
         self.pending: list[Segment] = []
-        """Full segments that were not synced since they were full."""
+        """Full segments that were not synced since they became full."""
         self._names_changed = False
 
     @property
@@ -603,10 +620,11 @@ class SegmentList:
         return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
 
     def roll(self, image: StateImage, interval_bytes: int, now_ms: int) -> None:
-        """Begin a new active segment at the end of `image`. If the disk refuses, `undo_roll` must follow."""
+        """Create a new active segment at the end of `image`. After an error the caller must call `undo_roll`."""
         base = image.end_offset
-        self.active.drop_reserve()  # first: whoever sees the new segment sees that the last one is full
-        # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
+        # First: a crash that leaves the new segment then finds the previous one without zeros
+        self.active.drop_reserve()
+        # With the snapshot a truncation or a lost checkpoint rebuilds the state from here instead of from the start.
         write_snapshot(self._disk, self._folder, image)
         head = SegmentHead(self.active.head.identity, base, now_ms, 0)
         self._pool.enlist(self._holder)
@@ -619,7 +637,10 @@ class SegmentList:
         self._names_changed = True
 
     def undo_roll(self, base_offset: int) -> None:
-        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        """Remove the files of a failed roll.
+
+        The active segment may grow past their base, and the next roll needs the names.
+        """
         for name in (log_name(base_offset), state_name(base_offset)):
             path = join(self._folder, name)
             if self._disk.exists(path):
@@ -629,18 +650,18 @@ class SegmentList:
     def sync_names(self) -> None:
         """Make the names of new segments durable."""
         if self._names_changed:
-            self._names_changed = False  # first: a roll during the sync is for the next one
+            self._names_changed = False  # first: a roll during the sync belongs to the next one
             self._disk.sync_folder(self._folder)
 
     def remove_below(self, start_offset: int) -> None:
-        """Remove the segments that lie below the log's start; if the disk refuses, the next opening finishes it."""
+        """Remove the segments below the log's start; after a disk error the next opening completes it."""
         while len(self._segments) > 1 and self._bases[1] <= start_offset:
             self._bases.pop(0)
             self._segments.pop(0).remove()
         self._disk.sync_folder(self._folder)
 
     def replace(self, old: Sequence[Segment], new: Segment) -> None:
-        """Put a rewritten segment where `old` stood."""
+        """Replace `old` in the list by a rewritten segment."""
         first = self._segments.index(old[0])
         assert self._segments[first : first + len(old)] == list(old), "segments changed under a rewrite"
         self._segments[first : first + len(old)] = [new]
@@ -653,7 +674,7 @@ class SegmentList:
         self._pool.dismiss(self._holder)
 
     def close_files(self) -> None:
-        """Close the files."""
+        """Close the files of all segments."""
         for segment in self._segments:
             segment.retire()
             self._pool.drop(segment.path)

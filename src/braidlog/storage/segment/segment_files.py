@@ -1,11 +1,11 @@
-"""The files of one segment: their names, the head and mark of its log file, its sparse index.
+"""Read and write the files of one segment: their names, the header and mark of the log file, the sparse index.
 
 File `<base offset, 20 digits>.log`:
 
      0  magic        8  "BRAIDSEG"
      8  version      u16
     10  unused       u16
-    12  generation   u32  0, and one more each time compaction or repair rewrites the segment
+    12  generation   u32  0, plus one each time compaction or repair rewrites the segment
     16  topic id    16
     32  partition    u32
     36  unused       u32
@@ -15,18 +15,16 @@ File `<base offset, 20 digits>.log`:
     60  crc          u32  CRC-32C of bytes 0..60
     64  mark: position     u64  everything below was synced by a sync that had returned
     72  mark: next offset  i64
-    80  mark: crc          u32  CRC-32C of bytes 64..80, seeded with the head's
+    80  mark: crc          u32  CRC-32C of bytes 64..80, seeded with the header's
     84  unused      44
    128  batches
 
-The mark is rewritten in place after each sync and so becomes durable with the next one. It lies in one sector: never torn.
-It tells recovery how far damage is damage and from where on a bad batch is merely a write that never finished.
+The mark is rewritten in place after each sync and becomes durable with the next one. It lies in one sector, so it is
+never torn. Below the mark recovery treats a bad batch as damage; above it, as an incomplete write.
 
-The index says, every so many bytes, where a batch starts and how late the records before it are.
-
-Knows: (offset, position, latest timestamp before it) triples. Refuses to know: batches.
-Invariant: an entry is a hint that was true when it was written. Each carries a checksum and the generation of the segment
-file it describes; whatever does not hold is dropped, and the segment is walked again from there.
+The index has an entry about every `index_interval_bytes`: a batch's offset, its position, and the latest timestamp
+before it. An entry is a hint that was true when it was written. Each carries a checksum and the generation of its
+segment file; invalid entries are dropped, and the segment is scanned from there.
 
 File `<base offset>.idx`:                          Entry:
      0  magic       8  "BRAIDIDX"                       0  offset         i64
@@ -65,7 +63,7 @@ DAMAGED = ".damaged"
 
 
 class Identity(NamedTuple):
-    """Whose segment this is: a file moved to a wrong folder is noticed."""
+    """The partition that a segment belongs to: detects a file in the wrong folder."""
 
     topic_id: bytes
     partition: int
@@ -86,8 +84,10 @@ class SegmentHead(NamedTuple):
 
 
 class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
-    """The first 64 bytes are not the head of this segment. `mark` is the durable mark if that one still holds, `generation` the
-    one it holds for."""
+    """The first 64 bytes are not the header of this segment.
+
+    `mark` is the durable mark if it is still valid, `generation` the one that validates it.
+    """
 
     def __init__(self, why: str, mark: Mark | None, generation: int = 0, kind: DamageKind = DamageKind.HEAD) -> None:
         super().__init__(why)
@@ -97,7 +97,7 @@ class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
 
 
 def is_damaged_copy(name: str, partition: int) -> bool:
-    """Whether a folder beside a partition's is what was kept of it."""
+    """Return whether a folder name is that of a kept damaged copy of this partition."""
     return name.startswith(f"{partition:04d}.") and name.endswith(DAMAGED)
 
 
@@ -118,20 +118,22 @@ def swap_name(base_offset: int) -> str:
 
 
 def bases_of(names: Sequence[str], suffix: str) -> list[int]:
-    """The base offsets of the files of one kind, ascending. A stranger's file is none of ours, whatever it ends with."""
+    """Return the base offsets of the files of one kind, ascending. Ignores other files with the same suffix."""
     stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
     return sorted(int(stem) for stem in stems if len(stem) == BASE_DIGITS and stem.isascii() and stem.isdigit())
 
 
 def stray_names(names: Sequence[str], kept: Container[int]) -> list[str]:
-    """The files that belong beside a segment whose base is not among `kept`."""
+    """Return the index and snapshot files without a segment among `kept`."""
     kinds = ((index_name, INDEX), (state_name, STATE))
     return [name_of(base) for name_of, suffix in kinds for base in bases_of(names, suffix) if base not in kept]
 
 
 def segment_names(names: Sequence[str], swaps: Mapping[int, int]) -> dict[int, str]:
-    """Base offset → name of each segment's file, ascending, as if the rewrites `swaps` (base → next offset) had taken
-    their place."""
+    """Map base offsets to segment file names, ascending.
+
+    The rewrites `swaps` (base → next offset) count as being in place.
+    """
     found = {base: log_name(base) for base in bases_of(names, LOG)}
     for base, next_offset in swaps.items():
         for inner in [other for other in found if base < other < next_offset]:
@@ -151,7 +153,7 @@ def pack_mark(mark: Mark, seed: int) -> bytes:
 
 
 def mark_seed(base_offset: int, generation: int) -> int:
-    """Ties a mark to its file, so that neither a stray sector nor a stale copy passes for one."""
+    """Compute the checksum seed that ties a mark to its file, so that a stray sector or stale copy is invalid."""
     return crc32c(struct.pack(">qI", base_offset, generation))
 
 
@@ -164,12 +166,12 @@ def read_mark(data: bytes, base_offset: int, generation: int) -> Mark | None:
 
 
 def read_generation(data: bytes) -> int:
-    """As the head says, believed or not."""
+    """Return the generation stated by the header, valid or not."""
     return int.from_bytes(data[12:16], "big")
 
 
 def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[SegmentHead, Mark | None]:
-    """The head and, if it holds, the mark; `BadHead` if this is not the segment it should be."""
+    """Return the header and the mark, None if invalid; raise `BadHead` if this is not the expected segment."""
     if len(data) < DATA_START:
         generation, mark = _search_mark(data, base_offset, 0)
         raise BadHead(f"the file has {len(data)} bytes, its head alone has {DATA_START}", mark, generation)
@@ -195,7 +197,7 @@ def read_head(data: bytes, identity: Identity, base_offset: int) -> tuple[Segmen
 
 
 def _search_mark(data: bytes, base_offset: int, generation: int) -> tuple[int, Mark | None]:
-    """The mark of a file whose head is lost, and the generation by which it is known: few files are rewritten often."""
+    """Find the mark of a file with a lost header, and the generation that validates it (a small number)."""
     for tried in (generation, *range(_GENERATIONS_TRIED)):
         mark = read_mark(data, base_offset, tried)
         if mark is not None:
@@ -220,7 +222,10 @@ class Entry(NamedTuple):
 
 
 class SparseIndex:
-    """In memory: parallel arrays, ascending. `verified[i]` tells whether the bytes from entry i to the next were checked."""
+    """The index in memory: parallel arrays, ascending.
+
+    `verified[i]`: the bytes from entry i to the next were verified.
+    """
 
     def __init__(self, base_offset: int, generation: int, interval_bytes: int) -> None:
         self.base_offset = base_offset
@@ -238,7 +243,7 @@ class SparseIndex:
         return len(self._offsets)
 
     def note(self, offset: int, position: int, timestamp_before_ms: int, *, verified: bool) -> None:
-        """Called for every batch, in order; keeps an entry when the last one is far enough behind."""
+        """Register each batch, in order; adds an entry when the last one is far enough behind."""
         if not self._positions or position - self._positions[-1] >= self._interval_bytes:
             self._offsets.append(offset)
             self._positions.append(position)
@@ -246,7 +251,7 @@ class SparseIndex:
             self.verified.append(verified)
 
     def split(self, offset: int, position: int, timestamp_before_ms: int) -> None:
-        """Add an entry where a batch is known to start again behind damage, so that what follows can be reached."""
+        """Add an entry where batches resume behind damage, so that they can be reached."""
         number = bisect_left(self._positions, position)
         if number < len(self) and self._positions[number] == position:
             return
@@ -258,7 +263,7 @@ class SparseIndex:
         self.saved = min(self.saved, number)
 
     def forget_checks(self) -> None:
-        """What was checked was checked too long ago."""
+        """Mark all intervals as unverified."""
         self.verified = bytearray(len(self))
 
     def seal(self, end: Entry) -> None:
@@ -268,26 +273,26 @@ class SparseIndex:
         return Entry(self._offsets[number], self._positions[number], self._timestamps[number])
 
     def floor_offset(self, offset: int) -> int:
-        """Number of the last entry at or before `offset`; the first one if there is none."""
+        """Return the number of the last entry at or before `offset`; 0 without one."""
         return max(bisect_right(self._offsets, offset) - 1, 0)
 
     def floor_position(self, position: int) -> int:
         return max(bisect_right(self._positions, position) - 1, 0)
 
     def first_unverified(self, number: int, end: int) -> int:
-        """Of the entries from `number` on that stand before `end`: the first whose check does not count, -1 without one."""
+        """Return the first unverified entry from `number` on before position `end`, or -1."""
         return self.verified.find(0, number, bisect_left(self._positions, end))
 
     def first_with_time(self, timestamp_ms: int) -> int:
-        """Number of the entry from which a walk meets the first batch whose latest timestamp reaches `timestamp_ms`."""
+        """Return the entry from which to scan for the first batch with a timestamp of at least `timestamp_ms`."""
         return max(bisect_left(self._timestamps, timestamp_ms) - 1, 0)
 
     def interval_end(self, number: int, size: int) -> int:
-        """Position where the interval of entry `number` ends in a segment of `size` bytes."""
+        """Return the position where the interval of entry `number` ends, in a segment of `size` bytes."""
         return self._positions[number + 1] if number + 1 < len(self._positions) else size
 
     def truncate(self, position: int) -> None:
-        """Forget entries at or beyond `position`."""
+        """Drop entries at or beyond `position`."""
         keep = bisect_left(self._positions, position)
         self.is_stale |= self.saved > keep or self.end is not None
         del self._offsets[keep:], self._positions[keep:], self._timestamps[keep:], self.verified[keep:]
@@ -295,7 +300,7 @@ class SparseIndex:
         self.end = None
 
     def unsaved(self, upto: int) -> bytes:
-        """The bytes to add to the file: the head first, then each entry since the last call, then the seal."""
+        """Return the bytes to write to the file: the header, then each entry since the last save, then the seal."""
         head = self._head()
         seed = crc32c(head)
         parts = [] if self.saved else [head]
@@ -305,7 +310,7 @@ class SparseIndex:
         return b"".join(parts)
 
     def save_position(self) -> int:
-        """Where `unsaved` belongs in the file."""
+        """Return the position of `unsaved` in the file."""
         return HEAD_BYTES + self.saved * ENTRY_BYTES if self.saved else 0
 
     def _head(self) -> bytes:
@@ -313,9 +318,9 @@ class SparseIndex:
         return head + _CRC.pack(crc32c(head))
 
     def save(self, disk: Disk, path: str, count: int | None = None) -> None:
-        """Write what is not in the file yet, cut off what no longer holds, and sync it.
+        """Write the unsaved entries, truncate stale ones, and sync the file.
 
-        With `count`, only the first so many entries: more may be added meanwhile, from another thread.
+        With `count`, save only that many entries: another thread may add more during the call.
         """
         upto = len(self) if count is None else count
         data = self.unsaved(upto)
@@ -330,10 +335,10 @@ class SparseIndex:
         finally:
             file.close()
         self.is_stale = False
-        self.saved = upto  # the seal is written again by whoever saves next, over itself
+        self.saved = upto  # the next save overwrites the seal
 
     def load(self, file: File) -> str | None:
-        """Read the entries that hold. Return why the rest does not, or None if all do."""
+        """Read the valid entries. Return why the rest is invalid, or None."""
         fault = self._load(file.read_at(file.size(), 0))
         self.is_stale = fault is not None
         return fault
@@ -364,7 +369,7 @@ class SparseIndex:
         return None
 
     def read_end(self, head: bytes, raw: bytes) -> Entry | None:
-        """The seal, from the file's head and its last entry; None if they do not hold or the index is not sealed."""
+        """Decode the seal from the file's header and its last entry; None if invalid or if the index is not sealed."""
         if head != self._head() or _CRC.unpack_from(raw, _ENTRY.size)[0] != crc32c(raw[: _ENTRY.size], crc32c(head)):
             return None
         offset, timestamp_ms, position = _ENTRY.unpack_from(raw)
@@ -372,12 +377,12 @@ class SparseIndex:
 
 
 def durable_end(disk: Disk, folder: str, swaps: Iterable[int], saved_end: int | None) -> int:
-    """Every offset below was given out durably, and none may be given out again. `saved_end` is the end of the log in its newest
-    checkpoint, `swaps` has the bases of rewrites that take their place.
+    """Return the offset below which every offset was assigned durably, so none may be assigned again.
 
-    Snapshots and index entries may run ahead of a sync that never returned, so the seal of an index whose segment is gone counts
-    and they do not; but where no checkpoint is left, which no crash does, whatever hints at an offset is better than giving it
-    out twice.
+    `saved_end` is the log end in the newest checkpoint; `swaps` has the bases of rewrites that are about to replace
+    segments. The seal of an index without a segment counts. Snapshots and index entries do not: they may be ahead of
+    a sync that never returned. Without a checkpoint, which no crash causes, every hint counts: that is better than
+    assigning an offset twice.
     """
     names = disk.names(folder)
     here = {*bases_of(names, LOG), *swaps}
@@ -387,8 +392,12 @@ def durable_end(disk: Disk, folder: str, swaps: Iterable[int], saved_end: int | 
 
 
 def _vouched_end(disk: Disk, folder: str, orphans: Iterable[int], *, hints: bool) -> int:
-    """The offset before which indexes whose segments are gone say that there were records: by their seals; with `hints` by
-    their entries too. The generation is the one that each gives."""
+    """Return the end offset that the indexes of missing segments prove, by their seals.
+
+    With `hints` their entries count too.
+
+    Each index is read with the generation that it states.
+    """
     end = 0
     for base in orphans:
         file = disk.open(join(folder, index_name(base)), writable=False)

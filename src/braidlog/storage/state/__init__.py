@@ -1,1 +1,1 @@
-"""State that a partition derives from its batches: producers, transactions, leader epochs; and the files that save it."""
+"""State that a partition derives from its batches: producers, transactions and leader epochs, and its files."""

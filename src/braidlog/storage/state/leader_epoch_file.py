@@ -1,9 +1,8 @@
-"""The epochs that began last, of many partitions in one value: one save makes all of them durable.
+"""Save the latest leader epochs of many partitions in one value: one save makes all of them durable.
 
-Knows: for each partition the history of epochs as it was when one was begun here, and the number of that save. Refuses to know:
-logs.
-Invariant: a partition's own checkpoint says which save it has seen; a record that is newer takes the place of the checkpoint's
-history, an older one means nothing. So a checkpoint that forgets an epoch (a truncation) is never contradicted.
+For each partition the file holds its epoch history and the number of the save that recorded it. Invariant: a
+partition's own checkpoint names the last save that it includes. A record with a higher number replaces the
+checkpoint's history; an older record is ignored. So a checkpoint that drops an epoch (a truncation) stays valid.
 """
 
 import threading
@@ -22,7 +21,7 @@ STEM = "epochs"
 
 
 class EpochStart(msgspec.Struct, frozen=True, array_like=True):
-    """What was begun of one partition. `number` is that of the save it came with."""
+    """The epoch history of one partition, as recorded by save `number`."""
 
     topic_id: bytes
     partition: int
@@ -31,17 +30,17 @@ class EpochStart(msgspec.Struct, frozen=True, array_like=True):
 
 
 def with_epoch_start(image: StateImage, begun: EpochStart | None) -> StateImage:
-    """A checkpoint with what was begun since it was saved."""
+    """Return a checkpoint's image with the epochs begun after it was saved."""
     if begun is None or begun.number <= image.begun:
         return image
     return msgspec.structs.replace(image, epochs=begun.epochs, begun=begun.number)
 
 
 class LeaderEpochFile:
-    """The pair of files `epochs.a`, `epochs.b` of a data folder; there is none until an epoch is begun here."""
+    """The two-copy file `epochs.a`, `epochs.b` of a data folder; it does not exist until a first epoch is begun."""
 
     def __init__(self, disk: Disk, folder: str, topics: Collection[bytes] | None = None) -> None:
-        """Of topics that are not there any more nothing is kept."""
+        """Load the file. Records of topics that are not in `topics` are dropped."""
         self._slots = TwoCopyFile(disk, folder, STEM, BEGUN_MAGIC)
         self._lock = threading.Lock()
         slots = self._slots.load()
@@ -57,25 +56,28 @@ class LeaderEpochFile:
 
     @property
     def latest(self) -> int:
-        """The number of the last save: a partition that is made now has seen all up to it, and none of them is about it."""
+        """The number of the last save.
+
+        A newly created partition starts with it: no save up to it contains the partition.
+        """
         return self._number
 
     def epoch_of(self, identity: Identity) -> EpochStart | None:
         return self._records.get(identity)
 
     def next_number(self) -> int:
-        """Of a save that is about to be made; never given out twice, for a save that fails may be found on the disk."""
+        """Return the number for a new save. Never returned twice: a failed save may still be on the disk."""
         with self._lock:
             self._number += 1
             return self._number
 
     def forget(self, identity: Identity) -> None:
-        """A partition is removed here: one that is made in its place later begins with no epoch."""
+        """Drop a removed partition: a later one in its place begins without an epoch."""
         with self._lock:
             self._records = {key: each for key, each in self._records.items() if key != identity}
 
     def save(self, number: int, histories: Mapping[Identity, list[tuple[int, int]]]) -> None:
-        """Make these durable, in both files."""
+        """Make these histories durable in both files."""
         with self._lock:
             begun = {key: EpochStart(key.topic_id, key.partition, number, each) for key, each in histories.items()}
             records = {**self._records, **begun}

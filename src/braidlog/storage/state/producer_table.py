@@ -1,7 +1,7 @@
-"""Idempotent producers: what each one wrote last, so that a retry is recognised and a gap refused.
+"""Track idempotent producers, so that a retry is recognised and a sequence gap rejected.
 
-Knows: per producer id its epoch and last five batches. Refuses to know: transactions, networks, who the producer is.
-Invariant: the table is a fold over the batches of the log. Applying them again from any earlier image gives the same table.
+The table has each producer's epoch and last five batches. Invariant: the table is a fold over the batches of the
+log: applying them again to any earlier image gives the same table.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,10 @@ from braidlog.codec.batch.records import NO_NUMBER, EndMarker
 from braidlog.model.errors import BrokerError, Reason
 
 BATCHES_REMEMBERED = 5
-"""What a Kafka client may have in flight; an older retry cannot come."""
+"""The most batches that a Kafka client has in flight: no older retry can arrive."""
 
 PRODUCERS_PER_PARTITION_MAX = 100_000
-"""The oldest idle ones are forgotten first."""
+"""Above this, the producers idle for longest are removed."""
 
 _SEQUENCES = 2**31
 
@@ -31,18 +31,18 @@ class WrittenBatch(NamedTuple):
 
 
 class Producer(msgspec.Struct, array_like=True):
-    """One producer's recent past, oldest batch first."""
+    """A producer's recent batches, oldest first."""
 
     producer_id: int
     epoch: int
     timestamp_ms: int
     batches: list[WrittenBatch]
     coordinator_epoch: int = -1
-    """The last epoch of its coordinator that a marker here has told."""
+    """The highest coordinator epoch in this producer's markers."""
     ended: int = NO_NUMBER
-    """The number of its last transaction that a marker here has ended; they grow."""
+    """The number of its last transaction that a marker has ended; the numbers ascend."""
     starts: bool = False
-    """A marker began its epoch, in which nothing was written yet: the first batch is number 0."""
+    """A marker began its epoch and no batch followed yet: the first batch has sequence 0."""
 
 
 def last_sequence(header: BatchHeader) -> int:
@@ -50,18 +50,18 @@ def last_sequence(header: BatchHeader) -> int:
 
 
 class ProducerTable:
-    """Look up before an append, apply after it."""
+    """Call `check` before an append and `apply` after it."""
 
     def __init__(self, producers: Iterable[Producer] = ()) -> None:
         self._producers = {producer.producer_id: producer for producer in producers}
         self._heard_ms: dict[int, int] = {}
-        """When this process heard of them, by its own clock; no part of the fold."""
+        """When this process last received a batch of each producer, by its own clock; not part of the fold."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def image(self) -> list[Producer]:
-        """Copies: an image is encoded later, when the live ones have moved on."""
+        """Return copies of the producers: the image is encoded later, when the live ones may have changed."""
         return [
             Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches), p.coordinator_epoch, p.ended, p.starts)
             for p in self._producers.values()
@@ -71,9 +71,9 @@ class ProducerTable:
         return self._producers.get(producer_id)
 
     def check(self, header: BatchHeader) -> WrittenBatch | None:
-        """Return the earlier batch this one repeats, or None if it may be appended; raise if it may not.
+        """Return the earlier batch that this one repeats, or None if it is new; raise if it must not be appended.
 
-        A producer that is not known may start at any sequence: its past may have been retained away.
+        An unknown producer may start at any sequence: retention may have deleted its earlier batches.
         """
         if header.producer_id == NO_PRODUCER or header.is_control:
             return None
@@ -105,9 +105,9 @@ class ProducerTable:
         return None
 
     def has_ended(self, producer_id: int, marker: EndMarker) -> bool:
-        """Whether this end is in the log already; raise if a coordinator says it that has a successor.
+        """Return whether the log already has this marker; raise if its coordinator has been replaced.
 
-        A marker may be repeated, by any coordinator, and late: a second one would end the transaction that follows.
+        Any coordinator may repeat a marker, also late: a second one would end the next transaction.
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -121,7 +121,7 @@ class ProducerTable:
         return NO_NUMBER != marker.number <= producer.ended
 
     def apply(self, header: BatchHeader, heard_ms: int | None = None, end: EndMarker | None = None) -> None:
-        """Take note of a batch that is in the log, and of what it says if it is a marker; of when it came, if it comes now."""
+        """Apply a batch of the log; `end` is its marker if it is one, `heard_ms` its arrival if it arrives now."""
         if header.producer_id == NO_PRODUCER:
             return
         if heard_ms is not None:
@@ -147,15 +147,16 @@ class ProducerTable:
             )
             del producer.batches[:-BATCHES_REMEMBERED]
             producer.starts = False
-        self._producers[header.producer_id] = producer  # last in the dict: most recently heard of
+        self._producers[header.producer_id] = producer  # last in the dict: most recently active
         if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
             self._forget(next(iter(self._producers)))
 
     def expire(self, before_ms: int, busy: Iterable[int]) -> None:
-        """Forget producers not heard of since `before_ms`, but none with an open transaction.
+        """Remove producers idle since `before_ms`, except those with an open transaction.
 
-        By when their last batch came. Its own time is a client's word: records of last year may be written today, and a retry of
-        them must be recognised. It counts only for what was read from the log at its opening.
+        Idle time counts from the arrival of the last batch, not from its timestamp: a client may write last year's
+        records today, and their retries must be recognised. The timestamp counts only for batches read when the log
+        was opened.
         """
         keep = set(busy)
         heard = self._heard_ms
@@ -172,5 +173,5 @@ class ProducerTable:
         self._heard_ms.pop(producer_id, None)
 
     def last_batches(self) -> set[int]:
-        """Base offsets of each producer's last batch: compaction keeps their headers, so that a fold still finds them."""
+        """Return the base offsets of each producer's last batch: compaction keeps their headers for a later fold."""
         return {producer.batches[-1].base_offset for producer in self._producers.values() if producer.batches}

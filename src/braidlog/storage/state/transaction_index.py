@@ -1,8 +1,7 @@
-"""Transactions as one partition sees them: which are open, which were aborted where.
+"""Track the transactions in one partition: open ones, aborted ranges, and markers that may still be truncated.
 
-Knows: first offset of each open transaction, ranges of the aborted ones, which ends may still be taken back. Refuses to know:
-coordinators and timeouts.
-Invariant: like the producer table, a fold over the batches of the log, and over what of them is known to be committed.
+Does not handle: coordinators and timeouts. Invariant: a fold over the batches of the log and over its high
+watermark.
 """
 
 from bisect import bisect_left
@@ -17,7 +16,7 @@ from braidlog.storage.files import Buffer
 
 
 class Aborted(NamedTuple):
-    """Records of `producer_id` in [first_offset, last_offset] were aborted by the marker at last_offset."""
+    """A marker at `last_offset` aborted the records of `producer_id` in [first_offset, last_offset]."""
 
     producer_id: int
     first_offset: int
@@ -29,12 +28,12 @@ class Aborted(NamedTuple):
 
 
 def ranges(aborted: Iterable[Aborted]) -> list[AbortedRange]:
-    """As `codec.visible` wants them."""
+    """Convert aborted transactions to ranges for `codec.visible`."""
     return [AbortedRange(txn.first_offset, txn.producer_id, txn.last_offset) for txn in aborted]
 
 
 class TransactionIndex:
-    """What a reader of committed records needs to know."""
+    """The open and aborted transactions, which decide what a read_committed consumer sees."""
 
     def __init__(
         self,
@@ -45,7 +44,9 @@ class TransactionIndex:
         self._open = dict(opened)
         self._aborted = list(aborted)
         self._ended = deque(ended)
-        """Offset of the marker, first offset: of those whose marker was not known to be committed when it was last looked."""
+        """Marker offset and first offset of transactions whose marker was not known to be committed at the last
+        check.
+        """
 
     def open_image(self) -> list[tuple[int, int]]:
         return list(self._open.items())
@@ -57,7 +58,7 @@ class TransactionIndex:
         return list(self._ended)
 
     def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
-        """Take note of a batch that is in the log; `commit` is None for data and tells what a marker says."""
+        """Apply a batch of the log. `commit` is None for data, otherwise whether the marker commits."""
         if commit is None:
             if header.is_transactional:
                 self._open.setdefault(header.producer_id, header.base_offset)
@@ -71,13 +72,15 @@ class TransactionIndex:
             self._aborted.append(Aborted(header.producer_id, first, header.last_offset, stable))
 
     def settle(self, committed: int) -> None:
-        """Markers below this offset stay."""
+        """Drop the uncertain markers below the high watermark: they cannot be truncated any longer."""
         while self._ended and self._ended[0][0] < committed:
             self._ended.popleft()
 
     def last_stable_offset(self, end_offset: int) -> int:
-        """No transaction is open below this offset: committed readers may go so far. One whose marker is not below `end_offset`
-        counts as open: a new leader may take that marker back."""
+        """Return the last stable offset below `end_offset`: no transaction is open below it.
+
+        A transaction whose marker is not below `end_offset` counts as open: a new leader may truncate that marker.
+        """
         if not self._open and not self._ended:
             return end_offset
         undecided = (first for at, first in self._ended if at >= end_offset)
@@ -87,7 +90,7 @@ class TransactionIndex:
         return self._open.keys()
 
     def aborted_in(self, start: int, end: int) -> list[Aborted]:
-        """The aborted transactions with records in [start, end)."""
+        """Return the aborted transactions with records in [start, end)."""
         found = []
         for txn in self._aborted[bisect_left(self._aborted, start, key=lambda txn: txn.last_offset) :]:
             if txn.first_offset < end:
@@ -101,5 +104,5 @@ class TransactionIndex:
 
 
 def read_end(data: Buffer, position: int, header: BatchHeader) -> EndMarker | None:
-    """What a batch says about the end of its transaction; None if it is not a marker."""
+    """Decode a control batch's transaction marker; None if the batch is data."""
     return read_marker(data, position, header) if header.is_control else None
