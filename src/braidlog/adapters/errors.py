@@ -1,6 +1,6 @@
-"""What a client of any dialect is told in words; and the families of reasons of which a dialect may have one code for all.
+"""Error texts of all dialects, and families of reasons that a dialect may translate to one code.
 
-Knows: which reasons are about what. Refuses to know: codes. A reason that is in no family needs a row in every dialect's table.
+A reason without a family needs a row in every dialect's table. Does not handle: codes.
 """
 
 from braidlog.model.errors import Reason, StorageFault
@@ -31,7 +31,7 @@ GROUPS = (
     Reason.OFFSET_REGRESSION,
     Reason.REBALANCE_IN_PROGRESS,
 )
-"""Of groups, their members and what these commit."""
+"""Reasons about groups, their members and committed offsets."""
 PRODUCERS = (
     Reason.OUT_OF_ORDER_SEQUENCE,
     Reason.STALE_PRODUCER_EPOCH,
@@ -41,18 +41,18 @@ PRODUCERS = (
     Reason.CONCURRENT_TRANSACTIONS,
     Reason.PRODUCER_ID_MISMATCH,
 )
-"""Of producers that number what they send, and of transactions."""
+"""Reasons about idempotent producers and transactions."""
 STREAMS = (
     Reason.VERSION_CONFLICT,
     Reason.STREAM_NOT_FOUND,
 )
-"""Of event streams, and what is written at a version."""
+"""Reasons about event streams and writes at a version."""
 USERS = (
     Reason.USER_NOT_FOUND,
     Reason.INVALID_USER,
     Reason.RULE_NOT_SUPPORTED,
 )
-"""Of users and rules."""
+"""Reasons about users and rules."""
 KEYS = (
     Reason.KEY_NOT_FOUND,
     Reason.INVALID_KEY,
@@ -61,7 +61,7 @@ KEYS = (
     Reason.NOT_A_NUMBER,
     Reason.NUMBER_OVERFLOW,
 )
-"""Of keys and their values."""
+"""Reasons about keys and their values."""
 
 
 def text_of(error: Exception) -> str:

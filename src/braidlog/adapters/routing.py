@@ -1,4 +1,4 @@
-"""From a request's type to the few lines that serve it; and the deadline of an administrative request.
+"""Routes a request to its handler, checks its permissions, and limits the time of administrative requests.
 
 Does not handle: any dialect's messages.
 Invariant: a request is authorized by its row before its handler runs. A request type without a route is a bug that a
@@ -25,19 +25,19 @@ from braidlog.security.authorization import Kind, NotAuthorizedError, Operation
 T = TypeVar("T")
 
 SECONDS_USUAL: Final = 60.0
-"""Of a request that names no time."""
+"""Time limit of a request that names none."""
 SECONDS_MAX: Final = 300.0
 
 
 class Deadline:
-    """Of one request: all its items share it."""
+    """The deadline of one request: all its items share it."""
 
     def __init__(self, runtime: Runtime, timeout_ms: int = 0) -> None:
         self._runtime = runtime
         self._until = runtime.monotonic() + (min(timeout_ms / 1000, SECONDS_MAX) if timeout_ms > 0 else SECONDS_USUAL)
 
     async def of(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return the result of `work`. `BrokerError` TIMED_OUT: the time is over, and what became of it may be unknown."""
+        """Return the result of `work`. Raises TIMED_OUT after the deadline; the outcome may then be unknown."""
         return await self._runtime.within(self._until - self._runtime.monotonic(), work)
 
 
@@ -270,7 +270,7 @@ class ForwardingAdapter(RoutedAdapter):
         """Return how long the answer to a request may take by its own fields."""
         return 0
 
-    def may_repeat(self, route: Route, request: Any, refusal: BrokerError) -> bool:  # noqa: ANN401, ARG002 - most look at the row
+    def may_repeat(self, route: Route, request: Any, refusal: BrokerError) -> bool:  # noqa: ANN401, ARG002 - most decide by the row
         """Return whether a request may be sent again although its outcome is unknown."""
         return route.operation in (Operation.READ, Operation.DESCRIBE) and isinstance(refusal, NotLeaderError)
 

@@ -14,7 +14,7 @@ from braidlog.security.authorization import Authorize
 
 
 class CommonServices(msgspec.Struct, frozen=True):
-    """Those of every dialect: who may do what, and which node does what."""
+    """The services of every dialect: authorization, and routing to the node that serves a request."""
 
     runtime: Runtime
     authorize: Authorize
@@ -24,7 +24,7 @@ class CommonServices(msgspec.Struct, frozen=True):
 
 
 class LogServices(CommonServices, frozen=True):
-    """Those of a dialect with topics."""
+    """The services of a dialect with topics."""
 
     hosting: PartitionRegistry
     topics: Topics

@@ -42,10 +42,13 @@ class StateLimits(msgspec.Struct, frozen=True):
     partitions_max: int = 20_000
     """Partitions of all topics together."""
     groups_max: int = 10_000
+    """Consumer groups."""
     members_per_group_max: int = 1_000
+    """Members of one group."""
     commits_per_group_max: int = 20_000
     """Partitions per group with a committed offset."""
     transactional_ids_max: int = 100_000
+    """Transactional ids of all clients together."""
     named_producers_max: int = 100_000
     """Self-named producers (Cursus)."""
     producers_max: int = 200_000

@@ -1,7 +1,4 @@
-"""Adapters as their dialects declare them, the doors that a node opens for its own console, and who looks at tokens at them.
-
-Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
-"""
+"""Creates the adapters of all dialects, the private listeners of the node's console, and the access gate of both."""
 
 import secrets
 from collections.abc import Callable
@@ -34,7 +31,7 @@ STRANGERS_SHARE: Final = 4
 
 
 def gatekeeper(auth: AuthConfig, authorize: Authorize, runtime: Runtime, *, connections_max: int) -> AccessGate:
-    """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
+    """Return the access gate with the configured limits; unauthenticated connections get at most a quarter of all."""
     pauses = Pauses(auth.failure_delay_seconds, auth.failure_delay_seconds_max, auth.failure_memory_seconds)
     strangers_max = min(auth.unauthenticated.connections_max, max(connections_max // STRANGERS_SHARE, 1))
     limits = msgspec.structs.replace(auth.unauthenticated, connections_max=strangers_max)
@@ -43,13 +40,13 @@ def gatekeeper(auth: AuthConfig, authorize: Authorize, runtime: Runtime, *, conn
 
 LOOPBACK: Final = "127.0.0.1"
 CONSOLE_CONNECTIONS_MAX: Final = 1024
-"""To all nodes, of all who have signed in."""
+"""Connections of the console to all nodes, for all signed-in users."""
 CONSOLE_DIALECTS: Final = ("mayfly",)
-"""Those in which a node hands on what its console asks."""
+"""Dialects in which a node forwards requests of its console to other nodes."""
 
 
 def adapter_class(dialect: str) -> type[Any]:
-    """Found by its name in `adapters/<dialect>/handlers.py`; its `uses` is what it is made with."""
+    """Return the dialect's class in `adapters/<dialect>/handlers.py`; its `uses` names the services it needs."""
     found: type[Any] = dialects()[dialect].part(f"braidlog.adapters.{dialect}.handlers", "Adapter")
     return found
 
@@ -61,7 +58,7 @@ def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  
 
 
 def make_adapters(services: Services, listeners: Any) -> dict[str, Adapter]:  # noqa: ANN401 - a field for each dialect
-    """Of all dialects, as their listeners are configured."""
+    """Create the adapters of all dialects with the options of their listeners."""
     made = {}
     for name, dialect in dialects().items():
         options = {each.name: getattr(getattr(listeners, name), each.name) for each in dialect.listener_options}
@@ -70,7 +67,7 @@ def make_adapters(services: Services, listeners: Any) -> dict[str, Adapter]:  # 
 
 
 def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
-    """What serves the consoles of other nodes, as their own nodes do: whatever the rules are for clients."""
+    """Return the adapters that serve other nodes' consoles; the rules for clients do not apply to them."""
     if dialect not in CONSOLE_DIALECTS:
         return {}
     allowed = Authorize({}, [Rule(CONSOLE, [Operation.ALL])])
@@ -78,13 +75,13 @@ def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
 
 
 def console_calls(services: Services) -> Serve:
-    """The row of what the consoles of other nodes ask over Kafka: judged here, by the principal that signed in there."""
+    """Return the handler of other consoles' Kafka requests; it authorizes the principal that signed in there."""
     allowed = OnBehalf(services.authorize, secrets.token_hex(32))
     return requests_of(make_adapter("kafka", msgspec.structs.replace(services, authorize=allowed), auto_create=False))
 
 
 class ConsoleRouting(Routing):
-    """Where the console finds nodes: each at a listener of this one, which is also the controller."""
+    """Gives the console an address per node, each a listener of this node, which is also the controller."""
 
     def __init__(self, services: Services, port_of: Callable[[int], int]) -> None:
         super().__init__(services.metadata, services.hosting.node)
@@ -110,10 +107,11 @@ class ConsoleRouting(Routing):
 
 
 class ConsoleListeners:
-    """Listeners for the console alone, on loopback: whatever the others ask for, these ask for a token made with the secret.
+    """Private listeners of the console, on loopback; they accept only a token derived from the node's secret.
 
-    So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does. For itself
-    it may do everything, for others what they may. Over Kafka each node of the cluster has one here, which relays to that node.
+    The console reaches them even if a public port is closed or needs certificates or users; no other client does. The
+    console may do everything; on behalf of a user, what that user may do. Over Kafka each node of the cluster has a
+    listener here, which relays to that node.
     """
 
     def __init__(
@@ -144,7 +142,7 @@ class ConsoleListeners:
         self._ports: dict[int, int] = {}
 
     async def open(self) -> dict[str, str]:
-        """The URLs of the node's own, by dialect."""
+        """Open the listeners for this node; return their URLs by dialect."""
         urls = {}
         for dialect, options in (("kafka", {"auto_create": False}), ("mayfly", {})):
             listener = self._make(make_adapter(dialect, self._services, **options))
@@ -155,7 +153,7 @@ class ConsoleListeners:
         return urls
 
     def _port_of(self, node: int) -> int:
-        """Of the listener that stands for a node; its clients wait in the kernel's queue until it is served."""
+        """Return the port of a node's listener; its clients wait in the kernel's backlog until it accepts."""
         if node not in self._ports:
             bound = listen(LOOPBACK, 0, "the console's listener")
             self._ports[node] = bound[0].getsockname()[1]

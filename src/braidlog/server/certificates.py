@@ -1,6 +1,6 @@
-"""Certificates of listeners: read at the start, and again when they are asked for.
+"""Loads and reloads the certificates of listeners.
 
-Invariant: what cannot be used replaces nothing.
+Invariant: files that cannot be used do not replace loaded ones.
 """
 
 import logging
@@ -13,7 +13,7 @@ log = logging.getLogger("braidlog.server")
 
 
 def tls_context(tls: TlsConfig) -> ssl.SSLContext:
-    """TLS 1.2 or newer; with a client CA, both sides show who they are."""
+    """Return a TLS context, 1.2 or newer; with a client CA, clients must present a certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -21,19 +21,19 @@ def tls_context(tls: TlsConfig) -> ssl.SSLContext:
         if tls.client_ca:
             context.load_verify_locations(tls.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # ssl's own errors are of this kind too
+    except OSError as error:  # includes ssl's errors
         files = ", ".join(name for name in (tls.cert, tls.key, tls.client_ca) if name)
         raise BrokerError(Reason.INVALID_SETTING, f"TLS with {files}: {error.strerror or error}") from error
     return context
 
 
 def reload_certificate(dialect: str, context: ssl.SSLContext, tls: TlsConfig) -> None:
-    """Read certificate and key of a listener again, for the connections to come; the old ones stay if they cannot be used."""
+    """Reload a listener's certificate and key for future connections; the old ones stay if the files are invalid."""
     try:
-        tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
+        tls_context(tls)  # check first: half of a pair must not replace a complete one
         context.load_cert_chain(tls.cert, tls.key or None)
         if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)  # besides the one before, until the next start
+            context.load_verify_locations(tls.client_ca)  # in addition to the old one, until the node restarts
         log.info("listener %s has read its certificate again", dialect)
     except (BrokerError, OSError) as error:
         log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400

@@ -1,10 +1,9 @@
-"""A node's part in its cluster: made known, heard of, followed; and left in order.
+"""Joins a node to its cluster, applies the metadata to it, and leaves in order.
 
-Knows: the order. Ports, so that addresses can be told; registration; replicas, which act from then on; failure detection and
-the controller. Leaving: leaderships move to others, then everyone is told, then the node stops. Refuses to know: how any of it
-works.
-Invariants: nothing is acted on before the node is registered; a node whose number another process has taken stops; one that was
-taken for dead registers again, and is another one from then on.
+Join: ports, registration, replicas, failure detection, controller. Leave: leaderships move to other nodes, the node
+announces its departure, then it stops.
+Invariants: the node acts on metadata only after its registration. A node whose number another process has registered
+stops. A fenced node registers again, with a new incarnation.
 """
 
 import asyncio
@@ -50,19 +49,19 @@ log = logging.getLogger("braidlog.cluster")
 DRAIN_SECONDS_MAX: Final = 10.0
 NAMED_MAX: Final = 100
 LEAD_SECONDS_MAX: Final = 5.0
-"""How long a start waits for the leaderships that nobody else can have."""
+"""How long a start waits for the leaderships that no other node can take."""
 KNOWN_SECONDS_MAX: Final = 3.0
-"""How long it waits, then, for the others to know of this node; one that has just died, and is not fenced yet, never will."""
+"""How long it then waits until all live nodes know it; a node that just died and is not fenced yet never responds."""
 LOOK_SECONDS: Final = 0.02
 ANSWER_SECONDS_MAX: Final = 1.0
-"""How long a node that leaves waits for the in-sync replicas to have what its producers wait for."""
+"""How long a leaving node waits until the in-sync replicas have the records that its producers wait for."""
 SHARE_SECONDS: Final = 2.0
-"""Between two looks at whether the cluster's own topics have their replicas."""
+"""Interval of the check whether internal topics have all replicas."""
 PEER_CONNECTIONS_MAX: Final = 1_000
 
 
 class ClusterNode:
-    """`run` it, `join` when all partitions are open; `leave` first of all when the node stops."""
+    """Call `run`, then `join` once all partitions are open, and `leave` first when the node stops."""
 
     def __init__(self, parts: ClusterParts, services: Services) -> None:
         self._config, self._context, self._store, self._bound = parts.config, parts.context, parts.store, parts.bound
@@ -111,7 +110,7 @@ class ClusterNode:
         return self._store.report()
 
     def warnings(self) -> dict[str, str]:
-        """What people have to know although clients are served, by the name of the health check that tells it."""
+        """Return warnings for operators, by health check; clients are served nevertheless."""
         said = {
             "metadata": self._store.outage(),
             "etcd member": self._store.member_problem(),
@@ -130,16 +129,16 @@ class ClusterNode:
         )
 
     def clock_trouble(self) -> str:
-        """In words, for people; empty while this node's clock is about that of the others."""
+        """Return a warning if this node's clock differs from the cluster's, else an empty string."""
         return self.gossip.clock_trouble()
 
     def reload_certificates(self) -> None:
-        """Those that this node shows to others and to etcd, for the connections to come."""
+        """Reload the certificates for connections to other nodes and to etcd."""
         self._store.reload_certificate()
         if self._tls is None or self._gossip_tls is None:
             return
         self._tls.reload()
-        if self._registrar is None:  # the thread has not begun
+        if self._registrar is None:  # the gossip thread has not started
             self._gossip_tls.reload()
         else:
             self.gossip.reload_certificates()
@@ -162,20 +161,20 @@ class ClusterNode:
         return services.keyvalue.join_cluster(around)
 
     def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
-        """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
+        """Serve other nodes' forwarded requests in this dialect; `privileged`: adapters without rules, by principal."""
         if isinstance(adapter, ForwardingAdapter):
             rows = self.peers.adapter.calls.rows
             rows[adapter.dialect] = requests_of(adapter, privileged)
             rows.update({name: call_route(answer) for name, answer in adapter.calls.items()})
 
     def answer_consoles(self, requests: Serve, report: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> None:
-        """From now on the consoles of other nodes may ask this one."""
+        """Serve requests of other nodes' consoles."""
         self.peers.adapter.calls.rows |= {console_relay.CALL: requests, node_reporter.CALL: call_route(report)}
 
     # -- joining -----------------------------------------------------------------------------------------------
 
     async def join(self, doors: dict[str, Address]) -> None:
-        """Register, and take part. `doors`: where clients reach this node."""
+        """Register and start replication with the addresses of this node's listeners, by dialect."""
         self._tasks.spawn(self._store.follow_metadata(self._services.reconciler), "metadata-follow")
         config = self._config.peers
         own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}
@@ -221,17 +220,17 @@ class ClusterNode:
         )
 
     async def _while(self, is_so: Callable[[], object], seconds_max: float) -> None:
-        """Wait until it is so no more, or the time is over."""
+        """Wait while the condition holds, at most `seconds_max`."""
         until = self._runtime.monotonic() + seconds_max
         while is_so() and self._runtime.monotonic() < until:
             await self._runtime.wakeup().wait(LOOK_SECONDS)
 
     def _unaware(self) -> list[int]:
-        """Who has not heard yet that this node is there: asked for a topic with a replica on it, they would say no."""
+        """Return live nodes that do not know this one yet: they would refuse topics with a replica on it."""
         return self.gossip.unaware(self._living())
 
     def _is_to_lead(self) -> bool:
-        """Whether a partition waits for this node to lead it: its clients would be told to come again."""
+        """Whether a partition waits for this node to lead it: its clients would have to retry."""
         waiting = (each for each in self.replicas.partitions if each.role is not Role.LEADER and not each.fault)
         return any(self._could_lead(each) for each in waiting)
 
@@ -253,7 +252,7 @@ class ClusterNode:
         self.apply_metadata()
 
     def apply_metadata(self) -> None:
-        """Act on what the metadata says now."""
+        """Apply the current metadata: replicas, gossip members, connections; register again if fenced."""
         registrar = self._registrar
         if registrar is None or self._acted == self._metadata.seq:
             return
@@ -268,7 +267,7 @@ class ClusterNode:
         self.controller.on_metadata_change()
         if registrar.is_fenced and not self._is_leaving and self.replicas.incarnation is not None:
             log.warning("others took node %d for dead; it registers again", self.number)
-            # From here on: its own registration comes back before it is known to be its own.
+            # Reset it now: the new registration arrives in the metadata before `register` returns.
             self.replicas.incarnation = None
             self._tasks.spawn(self._register(registrar), "register")
 
@@ -279,7 +278,7 @@ class ClusterNode:
     # -- leaving -----------------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
-        """Let others lead what this node leads, as far as that can be done in time; then say that it goes."""
+        """Move leaderships to other nodes within a time limit, then announce the departure."""
         self._store.leave_member()
         if self._listener is None or self._registrar is None or self._registrar.incarnation is None or self._is_leaving:
             return
@@ -298,14 +297,14 @@ class ClusterNode:
         self.gossip.leave()
 
     async def _answer_producers(self, led: LeadershipTransfer) -> None:
-        """Of what others can lead. A producer whose record is here when another one leads is told nothing certain."""
+        """Answer producers of movable partitions: after the transfer, the outcome of their writes would be unknown."""
         led.hold(self._movable(led))
         until = self._runtime.monotonic() + ANSWER_SECONDS_MAX
         while led.is_awaited and self._runtime.monotonic() < until:
             await self._runtime.wakeup().wait(LOOK_SECONDS)
 
     def _movable(self, led: LeadershipTransfer) -> Sequence[str]:
-        """What this node led and nobody serves yet, but another that lives and is in sync could."""
+        """Return partitions that this node led, that no node serves yet, and that a live in-sync node could lead."""
         image = self._metadata.image
         nodes = image.cluster.nodes()
         others = {number for number, node in nodes.items() if node.may_lead and number != self.number}
@@ -313,7 +312,7 @@ class ClusterNode:
         return [name_of(*key) for key in left if others & {*image.assignment(*key).in_sync}]
 
     async def disconnect(self) -> None:
-        """Nobody is heard any more, and nobody is told anything."""
+        """Close all connections with other nodes."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
             await self.peers.stop()
@@ -323,11 +322,11 @@ class ClusterNode:
             await self.calls.stop()
 
     async def stopped_cleanly(self) -> None:
-        """Everything is closed and on the disk."""
+        """Record a clean shutdown; call it when everything is closed and synced."""
         if self._registrar is not None:
             await self._registrar.stopped_cleanly()
 
 
 def boot_id() -> str:
-    """Of this start of the machine."""
+    """Return the id of the machine's current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

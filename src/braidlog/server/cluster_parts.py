@@ -1,6 +1,6 @@
-"""What a node of a cluster is composed of before its services are opened: its metadata, its replicas, its way to other nodes.
+"""The parts of a cluster's node that exist before its services: metadata, replicas, connections to other nodes.
 
-Does not know: services, and in which order a node joins its cluster and leaves it (`cluster_node.py`).
+`cluster_node.py` joins and leaves the cluster with them.
 """
 
 import itertools
@@ -40,7 +40,7 @@ PEERS: Final = "peers"
 
 
 class NodeContext(NamedTuple):
-    """What a node of a cluster runs in."""
+    """Parts of the node that its cluster parts use."""
 
     folder: DataFolder
     runtime: Runtime
@@ -54,7 +54,7 @@ class NodeContext(NamedTuple):
 
 
 async def open_cluster_parts(config: ClusterConfig, node: str, context: NodeContext) -> "ClusterParts | None":
-    """Bind the ports for other nodes, then open the metadata. None: a node that is alone, and keeps its own."""
+    """Bind the ports for other nodes, then open the metadata. Returns None for a single node without etcd."""
     peers, tls = config.peers, config.peers.tls()
     bound: dict[str, list[socket.socket]] = {}
     async with AsyncExitStack() as opened:
@@ -72,7 +72,7 @@ async def open_cluster_parts(config: ClusterConfig, node: str, context: NodeCont
 
 
 class ClusterParts:
-    """Complete before any service is opened; `stop` it as the last thing that a node does."""
+    """Created before any service; `stop` it last."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ClusterParts:
         for each in itertools.chain.from_iterable(bound.values()):
             close_when_silent(each)
         self.tls, self.gossip_tls = tls, config.peers.tls()
-        """Of one thread each."""
+        """Contexts of the loop's thread and of the gossip thread."""
         runtime, self.number = context.runtime, own_number(node)
         self.metadata = Metadata(store.store, runtime)
         self.replication_rate = ReplicationRate(config.peers.replication_bytes_per_second)
@@ -130,7 +130,7 @@ class ClusterParts:
         return self.context.tasks.spawn(work, name)
 
     def address_of(self, listener: str) -> Callable[[int], Address | None]:
-        """Return how a listener of another node is found, by the node's number."""
+        """Return a function from a node's number to the address of its listener."""
 
         def find(node: int) -> Address | None:
             member = self.metadata.image.cluster.member(node)
@@ -149,6 +149,6 @@ class ClusterParts:
         self.context.failed(BrokerError(Reason.VERSION_CONFLICT, text))
 
     async def stop(self) -> None:
-        """Close the ports that no listener has taken, and the metadata."""
+        """Close the ports that no listener uses, and the metadata."""
         close_all(self.bound)
         await self.store.stop()

@@ -1,7 +1,7 @@
-"""Settings of a server: from defaults, a TOML file, the environment and flags, each value with its origin.
+"""Settings of a node: from defaults, a TOML file, the environment and flags, each value with its origin.
 
-Knows: names, defaults, where a value came from, what is spelled wrong. Refuses to know: what the values do.
-Later ones win: default < file < environment < flag. An unknown name is refused, with the one that was probably meant.
+Later sources override earlier ones: default < file < environment < flag. An unknown name is an error that names the
+closest known setting. Does not handle: the effect of a setting.
 
     BRAID_DATA_DIR=/var/lib/braidlog            data_dir = "/var/lib/braidlog"
     BRAID_LISTENERS__CURSUS__PORT=10000         [listeners.cursus]  port = 10000
@@ -55,7 +55,7 @@ OF_CLIENTS = frozenset(
         "REGISTRY_URL",
     )
 )
-"""Read by commands that talk to a node; a node that runs in the same environment leaves them alone."""
+"""Variables of the client commands; a node that runs in the same environment ignores them."""
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _SECONDS = ("output_seconds_max", "frame_seconds_max", "idle_seconds_max")
@@ -65,31 +65,38 @@ def _check_bounds(config: msgspec.Struct, bounds: Mapping[str, tuple[float, floa
     for name, (low, high) in bounds.items():
         value = getattr(config, name)
         if not low <= value <= high:
-            raise ValueError(f"{name} must be {low} to {high}, not {value}")  # msgspec adds where it stands
+            raise ValueError(f"{name} must be {low} to {high}, not {value}")  # msgspec adds the path
 
 
 class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Certificate and key (PEM); with `client_ca` a client must show a certificate signed by it, whose name is its principal."""
+    """TLS of one port. Without a certificate the port uses no TLS."""
 
     cert: str = ""
+    """PEM file of the certificate chain; enables TLS."""
     key: str = ""
+    """PEM file of the private key; empty: the key is in `cert`."""
     client_ca: str = ""
+    """PEM file of the CA of client certificates: clients must present one, whose name is their principal. Not for
+    `admin.tls`."""
 
     def __post_init__(self) -> None:
         if not self.cert and (self.key or self.client_ca):
-            # Without a certificate the port speaks no TLS at all, and a client CA would guard nothing.
+            # Without a certificate the port uses no TLS, and a client CA would have no effect.
             raise BrokerError(Reason.INVALID_SETTING, "tls.key and tls.client_ca need a tls.cert")
 
 
 class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
+    """Accept clients of this protocol."""
     host: str = "127.0.0.1"
-    """The address it listens on; on any other than loopback clients have to say who they are."""
+    """Address to listen on. Addresses other than loopback need authentication, or `auth.allow_open`."""
     port: int = 0
-    """0 is any free one."""
+    """Port to listen on; 0: any free port."""
     advertised_host: str = ""
-    """Where clients are sent to, if that is not `host`; the port without the host changes the port alone."""
+    """Host in the addresses that clients receive. Empty: in a cluster `cluster.peers.advertised_host`, else `host`; on
+    a single node the address that the client reached."""
     advertised_port: int = 0
+    """Port in the addresses that clients receive; 0: `port`."""
     tls: TlsConfig = TlsConfig()
 
     def __post_init__(self) -> None:
@@ -97,7 +104,7 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _listener_class(dialect: Dialect) -> type[msgspec.Struct]:
-    """The settings of a dialect's listener: its own port by default, and the options that only it has."""
+    """Return the settings class of a dialect's listener: its default port, and the dialect's own options."""
     bounds = {each.name: each.bounds for each in dialect.listener_options if each.bounds is not None}
 
     def check(self: ListenerConfig) -> None:
@@ -130,7 +137,7 @@ else:
 
 
 class UnauthenticatedConfig(UnauthenticatedLimits, frozen=True, forbid_unknown_fields=True):
-    """Where tokens are configured: what a connection may do before its client has shown one."""
+    """Limits of connections whose clients have not authenticated. They apply where tokens or users are configured."""
 
     def __post_init__(self) -> None:
         seconds = dict.fromkeys(("first_frame_seconds_max", "seconds_max"), (0.001, 1e9))
@@ -140,24 +147,29 @@ class UnauthenticatedConfig(UnauthenticatedLimits, frozen=True, forbid_unknown_f
 
 
 class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`tokens`: principal → SHA-256 of its token in hex. `rules`: what each may do; without any, all may do everything.
+    """Without rules, every principal may do everything.
 
-    A token is shown with `AUTH <principal> <token>` and a newline before the first frame, on every listener; Cursus has its own
-    AUTH as well. A wrong one is answered after a pause, which doubles with each of the same network.
+    On every listener, a client authenticates with a line `AUTH <principal> <token>` before its first frame; Cursus also
+    has an AUTH command. A failed attempt is answered after a delay, which doubles with each failure of the same network
+    (an IPv4 address, or the /64 of an IPv6 address).
     """
 
     tokens: dict[str, str] = {}
+    """Principal → SHA-256 of its token, in hex."""
     users: dict[str, str] = {}
-    """Name → verifier of its password, `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, for doors with SASL."""
+    """User → SCRAM verifier, `SCRAM-SHA-256$<iterations>:<salt>$<stored key>:<server key>`, for listeners with SASL."""
     rules: list[Rule] = []
+    """Operations that principals may perform, by topic and group."""
     owner_by_first_use: bool = False
-    """Whether a group or transactional id that no rule speaks of is the principal's that used it first; others are refused."""
+    """A group or transactional id without a rule belongs to the first principal that uses it; others are refused."""
     allow_open: bool = False
-    """Listen on other addresses than loopback without tokens or client certificates."""
+    """Listen on addresses other than loopback without tokens or client certificates."""
     failure_delay_seconds: float = 0.1
+    """Delay of the answer to a network's first failed authentication."""
     failure_delay_seconds_max: float = 5.0
+    """Maximum delay of the answer to a failed authentication."""
     failure_memory_seconds: float = 300.0
-    """How long a wrong token is held against the network it came from."""
+    """How long after its last failure a network's failed authentications are remembered."""
     unauthenticated: UnauthenticatedConfig = UnauthenticatedConfig()
 
     def __post_init__(self) -> None:
@@ -172,19 +184,21 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
-    """What one connection may use, and all of them together."""
+    """Limits of one connection, of one address, and of all connections together."""
 
     connections_max: int = 10_000
-    """All listeners together; lowered at the start if the process may not have so many sockets open (`ulimit -n`)."""
+    """Maximum connections of all listeners. The node lowers it at start to fit the open-files limit (`ulimit -n`)."""
     connections_per_address_max: int = 5_000
+    """Maximum connections from one address to all listeners."""
     connections_per_address_per_second: float = UNLIMITED
-    """New ones of one address, after a burst of ten seconds' worth; -1 is no limit."""
+    """Rate of new connections from one address, with a burst of ten seconds' worth; -1: no limit."""
     memory_bytes_max: int = 128 * 1024 * 1024
-    """What all connections may hold together, of frames that are not whole and of answers that are not taken."""
+    """Memory for all connections' incomplete frames, pending requests and unsent answers, and for client state
+    (`[state]`)."""
     decompressed_bytes_max: int = DecompressionLimits().decompressed_bytes_max
-    """What one request may have decompressed."""
+    """Maximum decompressed size of one request."""
     decompressed_ratio_max: int = DecompressionLimits().decompressed_ratio_max
-    """Times its size, of one compressed batch; 4 MiB are free."""
+    """Maximum ratio of decompressed to compressed size of one batch; it does not apply up to 4 MiB."""
 
     def decompression(self) -> DecompressionLimits:
         return DecompressionLimits(self.decompressed_bytes_max, self.decompressed_ratio_max)
@@ -198,9 +212,9 @@ class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):
 
 
 class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):
-    """What a node keeps for its clients: how many topics' partitions, groups, transactional ids and the like, and for how long.
+    """Limits on state that a node keeps for clients: partitions, groups, transactional ids, producers.
 
-    They and what they hold take at most half of `limits.memory_bytes_max`; beyond that nothing new is made.
+    Together they use at most half of `limits.memory_bytes_max`; beyond that the node refuses new state.
     """
 
     def __post_init__(self) -> None:
@@ -210,7 +224,7 @@ class StateConfig(StateLimits, frozen=True, forbid_unknown_fields=True):
 
 
 class WorkerConfig(WorkerSettings, frozen=True, forbid_unknown_fields=True):
-    """The process beside the node that decompresses what is too large for its loop. It is started when it is first needed."""
+    """The worker process that decompresses large batches outside the event loop. It starts with its first job."""
 
     def __post_init__(self) -> None:
         bytes_min = {"memory_bytes_max": (64 * 1024 * 1024, 2**40)}
@@ -219,7 +233,7 @@ class WorkerConfig(WorkerSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class ScrubConfig(ScrubSettings, frozen=True, forbid_unknown_fields=True):
-    """How often and how fast what is on the disk is checked again."""
+    """Background verification of closed segments against disk corruption."""
 
     def __post_init__(self) -> None:
         hours = dict.fromkeys(("round_hours", "check_hours"), (0.001, 1e6))
@@ -227,15 +241,18 @@ class ScrubConfig(ScrubSettings, frozen=True, forbid_unknown_fields=True):
 
 
 class QuotasConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes per second of one principal, all its connections together; -1 is no limit. `principals`: other rates for some."""
+    """Each quota covers all connections of one principal to this node. The node delays a client above its quota."""
 
     append_bytes_per_second: int = UNLIMITED
+    """Bytes per second that one principal may send; -1: no limit."""
     fetch_bytes_per_second: int = UNLIMITED
+    """Bytes per second that one principal may receive; -1: no limit."""
     request_percent: float = UNLIMITED
-    """Of the time of the node's one loop, for one principal."""
+    """Share of the event loop's time, in percent, that one principal's requests may use; -1: no limit."""
     address_request_percent: float = UNLIMITED
-    """The same for all connections from one address."""
+    """Share of the event loop's time, in percent, that all connections from one address may use; -1: no limit."""
     principals: dict[str, Rates] = {}
+    """Quotas of single principals, which replace the three above: a table per principal with the same names."""
 
     def __post_init__(self) -> None:
         self.default()
@@ -252,15 +269,16 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Consumer groups."""
 
     rebalance_delay_ms: int = INITIAL_DELAY_MS
-    """How long the first member of an empty group that elects its leader waits for others."""
+    """How long the first rebalance of an empty classic group waits for more members."""
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
-    """How long commits of a group without members are kept, and the group itself (10 minutes if it has none); -1 is for ever."""
+    """How long an empty group and its committed offsets are kept; a group without commits is deleted after 10 minutes.
+    -1: no limit."""
     session_timeout_ms: int = 45_000
-    """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own. Kafka's
+    """Session timeout of members with `group.protocol=consumer`; classic members choose their own. Kafka's
     `consumer.session.timeout.ms` sets it for one group."""
     heartbeat_interval_ms: int = 5_000
-    """The heartbeat interval of such a member. A partition takes as long to change hands. Kafka's
-    `consumer.heartbeat.interval.ms` sets it for one group."""
+    """Heartbeat interval of members with `group.protocol=consumer`; a partition takes as long to move between members.
+    Kafka's `consumer.heartbeat.interval.ms` sets it for one group."""
 
     def __post_init__(self) -> None:
         _check_bounds(
@@ -278,38 +296,39 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WireLogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Every message on every listener, taken apart and written down, without its secrets. For debugging: it costs.
-
-    `path`: a file, "-" for standard output, "" for none. `format`: text or json. `hex`: with the bytes of each message.
-    `pcapng`: a capture for Wireshark as well.
-    """
+    """Secrets are omitted. Decoding costs processor time: for debugging only."""
 
     path: str = ""
+    """File of the log; "-": standard output; empty: no log."""
     format: Literal["text", "json"] = "text"
+    """text, or json: one object per line."""
     hex: bool = False
+    """Log the bytes of each message too."""
     pcapng: str = ""
+    """File of a packet capture for Wireshark; empty: no capture."""
 
 
 class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The web console, metrics and health over HTTP, served by a process of its own beside `braid serve` and `braid dev`.
-
-    `token`: SHA-256 in hex of what everyone has to show who asks for more than /healthz and /readyz; needed on other addresses
-    than loopback. `hosts`: names under which browsers may call it, beside addresses and localhost. `sign_in`: everyone has to
-    sign in, as a principal of `auth.tokens` or a user with a password; what each may do is what the rules say. `read_only`:
-    nothing can be changed in the console, whoever asks.
-    """
+    """`braid serve` and `braid dev` start a separate process for it."""
 
     enabled: bool = True
+    """Start the admin process. Off: no console, metrics, health checks or schema registry over HTTP."""
     host: str = "127.0.0.1"
+    """Address to listen on. Addresses other than loopback need `token`, `sign_in` or `auth.allow_open`."""
     port: int = ADMIN_PORT
+    """Port to listen on; 0: any free port."""
     token: str = ""
+    """SHA-256, in hex, of the admin token, which requests other than /healthz and /readyz must present; empty: none."""
     hosts: list[str] = []
+    """Host names by which browsers may open the console, in addition to IP addresses and localhost."""
     pages: bool = True
-    """Off: what machines ask for alone, health and metrics, and the schema registry on its own port."""
+    """Serve the console's pages. Off: only health, metrics and, on its own port, the schema registry."""
     disk_free_bytes_min: int = 128 * 1024 * 1024
-    """With less room than this on its disk, a node says on /readyz that it is not ready."""
+    """With less free space on its disk, a node reports on /readyz that it is not ready."""
     sign_in: bool = False
+    """Users must sign in, as a principal of `auth.tokens` or a user with a password; `auth.rules` apply to them."""
     read_only: bool = False
+    """Disable all changes in the console, for every user."""
     tls: TlsConfig = TlsConfig()
 
     def __post_init__(self) -> None:
@@ -321,25 +340,32 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RegistryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The schema registry over HTTP, served by the admin process: there is none where `admin.enabled` is off.
+    """The schema registry over HTTP, served by the admin process; it needs `admin.enabled`.
 
-    Whoever the node knows (`auth.tokens`, `auth.users`) shows the same name and secret by HTTP's basic authentication, and may do
-    with a subject what it may do with its topic. If the port is taken the node says so and does without.
+    Principals and users (`auth.tokens`, `auth.users`) authenticate with HTTP basic authentication; a principal's
+    permissions on a subject are those on its topic. If the port is in use, the node logs a warning and runs without a
+    registry.
     """
 
     enabled: bool = True
+    """Serve the schema registry."""
     host: str = "127.0.0.1"
+    """Address to listen on. Addresses other than loopback need `auth.tokens`, `auth.users`, `admin.token` or
+    `auth.allow_open`."""
     port: int = REGISTRY_PORT
+    """Port to listen on; 0: any free port."""
 
     def __post_init__(self) -> None:
         _check_bounds(self, {"port": (0, 65535)})
 
 
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a node says on standard error. `format`: text, or json with an object on each line."""
+    """Format and level of the node's log."""
 
     format: Literal["text", "json"] = "text"
+    """text, or json: one object per line."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is logged: debug, info, warning or error."""
 
 
 IDLE_PARTITION_SECONDS_MIN: Final = 1.0
@@ -347,13 +373,16 @@ IDLE_PARTITION_SECONDS_MIN: Final = 1.0
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_dir: str = "braid-data"
+    """Folder of the log and of the node's own state."""
     node: str = "0"
+    """Number of this node."""
     drain_seconds: float = 10.0
+    """How long a shutdown waits for requests in progress."""
     disk_reserve_bytes: int = 64 * 1024 * 1024
-    """With less room than this on its disk, a node takes no records and no keys: what is left is for the node itself."""
+    """With less free space on its disk, a node refuses records and keys; the rest is for the node itself."""
     idle_partition_seconds: float = 600.0
-    """A partition that nobody has written to or read from for so long is closed, until it is used again; 0 for never. At least
-    `IDLE_PARTITION_SECONDS_MIN`: to close and open what is in use costs more than to keep it open."""
+    """Close partitions that were neither read nor written for this time, until their next use; 0: never. At least
+    `IDLE_PARTITION_SECONDS_MIN`: closing and reopening a partition in use costs more than keeping it open."""
     listeners: ListenersConfig = ListenersConfig()
     cluster: ClusterConfig = ClusterConfig()
     topics: TopicSettings = TopicSettings()
@@ -377,13 +406,13 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def knows_principals(self) -> bool:
-        """Whether clients can say who they are, so that one of them can be told from another."""
+        """Whether clients can authenticate, so that the node can distinguish principals."""
         tls = (getattr(self.listeners, name).tls for name in ListenersConfig.__struct_fields__)
         return bool(self.auth.tokens or self.auth.users or any(each.client_ca for each in tls))
 
     @property
     def is_guarded(self) -> bool:
-        """Whether clients have to prove who they are."""
+        """Whether clients must authenticate."""
         return self.knows_principals or bool(self.auth.rules)
 
 
@@ -393,8 +422,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     """Dotted name → "default", "file …", "environment …" or "flag"."""
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business; URLs without who
-        is named in them."""
+        """Return every setting by its dotted name, without secrets: no tokens or hashes, no credentials in URLs."""
         values = _flatten(msgspec.to_builtins(self.config))
         for secret in ("auth.tokens", "auth.users", "tables.catalog"):
             values[secret] = dict.fromkeys(values[secret], HIDDEN)
@@ -405,7 +433,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
 
 
 def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> LoadedConfig:
-    """Put the layers together. `file` is (name, text); `flags` are dotted names."""
+    """Merge the layers and validate the result. `file` is (name, text); `flags` are dotted names."""
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     if file is not None:
@@ -431,10 +459,10 @@ def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], fl
 
 
 def _blame(error: msgspec.ValidationError, origins: Mapping[str, str]) -> str:
-    """The refusal with the setting's name and where its value came from."""
+    """Return the error text, with the setting's name and the origin of its value."""
     text, _, path = str(error).partition(" - at `$.")
     dotted = path.rstrip("`")
-    # A check of a whole section blames the section; name what was set in it.
+    # A check of a whole section names the section only: add the settings that were set in it.
     set_there = sorted(f"{name} ({origins[name]})" for name in origins if f"{name}.".startswith(f"{dotted}."))
     return f"{', '.join(set_there) or dotted}: {text}" if dotted else text
 
@@ -443,7 +471,7 @@ def _dotted(name: str) -> str:
     return name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
 
 
-def _without_credentials(value: Any) -> Any:  # noqa: ANN401 - whatever a setting holds
+def _without_credentials(value: Any) -> Any:  # noqa: ANN401 - the value of any setting
     if isinstance(value, list):
         return [_without_credentials(each) for each in value]
     return without_credentials(value) if isinstance(value, str) else value
@@ -479,7 +507,7 @@ def _check_name(dotted: str, origin: str) -> None:
 
 
 def check_exposure(config: ServerConfig) -> None:
-    """Refuse to be open to the network by accident."""
+    """Raise if a port would be open to the network without authentication."""
     for name in ListenersConfig.__struct_fields__:
         listener: ListenerConfig = getattr(config.listeners, name)
         shows_who = listener.tls.cert and listener.tls.client_ca

@@ -1,10 +1,11 @@
-"""The ports of the services on an event loop.
+"""The services' runtime on an event loop: durability, wakeups, timeouts, blocking work.
 
-Knows: futures, the flusher's thread, the executor. Refuses to know: what is waited for.
-Invariant: a wait for durability ends well only after a sync that began after the append; all who wait for one partition at a
-time share one sync and one future. Syncs run on the flusher's thread; only a small one, for which a single request waits, runs
-on the loop, where it spares two hand-overs between threads, and only as long as the disk is quick. After several of these in a
-row the next one does not wait for the end of its turn either: nobody is there to share it.
+Invariant: a wait for durability succeeds only after a sync that began after the append. Concurrent waiters of one
+partition share a sync and a future.
+
+Syncs run on the flusher's thread. A small sync with a single waiter runs on the loop while the disk is fast, which
+saves two thread switches. After several of them in a row, the next one runs immediately: no other request would share
+it.
 """
 
 import asyncio
@@ -22,18 +23,18 @@ T = TypeVar("T")
 
 LOOP_SYNC_BYTES_MAX = 64 * 1024
 LOOP_SYNC_SECONDS_MAX = 0.001
-"""A sync on the loop that took longer was the last one there for a while: everybody else stood still meanwhile."""
+"""After a slower sync on the loop, which blocks every client, syncs run on the flusher's thread for a while."""
 SYNC_ELSEWHERE_FACTOR = 20
-"""For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
+"""That while, in multiples of the slow sync's time: slow syncs use at most 1/20 of the loop's time."""
 LONE_SYNCS_MIN = 8
-"""So many syncs in a row had a single request each, and the next one is believed to have, too."""
+"""After this many consecutive syncs with a single waiter, the next one is assumed to have a single waiter too."""
 
 WOKEN_AT_ONCE = 1000
-"""Waits that end in one turn of the loop: one append may end those of fifty thousand long polls, and each costs it some time."""
+"""Maximum waits that end in one turn of the loop: one append may complete fifty thousand long polls."""
 
 
 class Waker:
-    """Ends waits, so many in one turn of the loop, the others in the turns after it."""
+    """Ends waits: `WOKEN_AT_ONCE` per turn of the loop, the rest in later turns."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -54,7 +55,7 @@ class Waker:
         line = self._line
         while line and self._left:
             future = line.popleft()
-            if not future.done():  # its time may have run out, or its client may be gone
+            if not future.done():  # it may have timed out, or its client disconnected
                 self._left -= 1
                 future.set_result(True)
         if self._left < WOKEN_AT_ONCE:
@@ -62,7 +63,7 @@ class Waker:
 
 
 class LoopWakeup:
-    """A future that can be woken or run out."""
+    """A wait that ends by `wake` or by its timeout."""
 
     __slots__ = ("_future", "_loop", "_waker")
 
@@ -88,7 +89,7 @@ class LoopWakeup:
 
 
 class EventLoopRuntime:
-    """What model/runtime/runtime.py asks for, on this loop."""
+    """Implements model/runtime/runtime.py on this loop."""
 
     def __init__(self, clock: Clock, flusher: Flusher) -> None:
         self._clock = clock
@@ -104,7 +105,7 @@ class EventLoopRuntime:
         self._lone_syncs = 0
         self._synced_in_turn = False
         self.seconds = DurationHistogram()
-        """What the syncs on the loop took."""
+        """Durations of the syncs on the loop."""
 
     def wakeup(
         self, *, patient: bool = False, owed: bool = False, parked: bool = False, polling: bool = False
@@ -150,11 +151,11 @@ class EventLoopRuntime:
             self._waiters += 1
             await self._group(log)
         if log.durable_offset < next_offset:
-            # The sync began after the append, so only a truncation can have come between: the records are no more.
+            # The sync began after the append, so only a truncation can have removed the records.
             raise BrokerError(Reason.NOT_LEADER, f"offset {next_offset - 1} was taken back by a new leader")
 
     def _is_lone(self, log: Syncable) -> bool:
-        """Whether to sync at once. Who comes second in a turn shows that there are others, who can share a sync."""
+        """Whether to sync immediately. A second request in the same turn shows that requests can share a sync."""
         if self._synced_in_turn:
             self._lone_syncs = 0
         is_lone = self._lone_syncs >= LONE_SYNCS_MIN and not self._groups and not self._syncs_elsewhere
@@ -172,11 +173,11 @@ class EventLoopRuntime:
         self._group(log).add_done_callback(synced)
 
     def _group(self, log: Syncable) -> "asyncio.Future[None]":
-        """The future of everyone who waits for the next sync of this partition."""
+        """Return the future that all waiters for this partition's next sync share."""
         group = self._groups.get(log)
         if group is None:
             group = self._groups[log] = _Group(loop=self._loop)
-            # Not at once: whatever else this turn of the loop appends shares the sync.
+            # Deferred: other appends of this turn of the loop share the sync.
             self._loop.call_soon(self._submit, log)
         return group
 
@@ -203,7 +204,7 @@ class EventLoopRuntime:
 
         try:
             self._flusher.submit(log, synced)
-        except BrokerError as error:  # the server stops: nobody will sync this, and nobody may wait for it for ever
+        except BrokerError as error:  # the server stops: no sync will come, so the wait must end
             self._synced_elsewhere(group, error)
 
     def _synced_elsewhere(self, group: "asyncio.Future[None]", fault: StorageFault | BrokerError | None) -> None:
@@ -226,7 +227,7 @@ class EventLoopRuntime:
 
 
 class _Group(asyncio.Future[None]):
-    """Shared: one who waits and is ended does not end the wait of the others. It ends itself when the sync has."""
+    """A shared future: cancelling one waiter does not cancel the others."""
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as asyncio calls it
         return False
@@ -237,4 +238,4 @@ def _settle(group: "asyncio.Future[None]", fault: StorageFault | BrokerError | N
         group.set_result(None)
     else:
         group.set_exception(fault)
-        group.exception()  # every waiter raises it; if all have gone, nobody needs to be told
+        group.exception()  # mark it retrieved: all waiters may have been cancelled

@@ -1,7 +1,7 @@
-"""Let old records go, in every partition that may have some, one after the other; and close those that nobody uses.
+"""Periodic maintenance of all partitions: deletes old records (`partition/maintenance/log_maintenance.py`), closes idle
+partitions (`partition/closing.py`).
 
-Knows: when it is looked, and how often. Refuses to know: what goes (`partition/maintenance/log_maintenance.py`), how
-a log is closed (`partition/closing.py`). Invariant: one partition that cannot be kept up does not stop the others.
+Invariant: a partition whose maintenance fails does not stop that of the others.
 """
 
 import logging
@@ -21,13 +21,13 @@ from braidlog.server.net.memory_budget import Budget
 log = logging.getLogger("braidlog.server")
 
 PARTITIONS_AT_ONCE: Final = 500
-"""Looked at in one turn of the loop."""
+"""Partitions checked in one turn of the loop."""
 PRESSURE_SECONDS: Final = 5.0
-"""Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
+"""Between two checks of memory; while it is short, partitions unused since the last check are closed."""
 
 
 async def maintain_partitions(hosting: PartitionRegistry, runtime: Runtime, look: Callable[[Partition], None]) -> None:
-    """`look` sees each of them first. A closed one is opened only if there may be something in it to let go."""
+    """Maintain every partition that is due; `look` is called with each first. Closed partitions open only if due."""
     for number, hosted in enumerate(hosting.opened()):
         if number % PARTITIONS_AT_ONCE == 0:
             await yield_to_loop()
@@ -36,14 +36,14 @@ async def maintain_partitions(hosting: PartitionRegistry, runtime: Runtime, look
         if not hosted.is_gone and not hosted.damages and hosting.is_due(hosted, now_ms):
             try:
                 await runtime.blocking(partial(hosting.maintain_log, hosted, now_ms))
-            except BrokerError as error:  # deleted meanwhile
+            except BrokerError as error:  # deleted during this call
                 log.info("%s is not trimmed: %s", hosted, error)
             except StorageFault as fault:
                 log.error("%s cannot be trimmed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
 
 
 class IdlePartitions:
-    """Who was not used between two turns is closed; the turns are shorter while memory is short."""
+    """Closes partitions that were not used between two calls; the interval is shorter while memory is short."""
 
     def __init__(self, services: Services, budget: Budget, idle_seconds: float) -> None:
         self._services = services
@@ -53,19 +53,19 @@ class IdlePartitions:
 
     @property
     def pause_seconds(self) -> float:
-        """Between two calls of `close`."""
+        """Interval between calls of `close`."""
         return min(self._turn_seconds, PRESSURE_SECONDS)
 
     async def close(self) -> None:
         now = self._services.runtime.monotonic()
         is_due = self._budget.is_short or now - self._closed_at >= self._turn_seconds
-        if is_due and self._services.append.no_room is None:  # a partition writes a little when it is closed
+        if is_due and self._services.append.no_room is None:  # closing a partition writes a little
             self._closed_at = now
             await close_idle(self._services.hosting, self._services.runtime)
 
 
 async def offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
-    """Run `work`; a fault of a store's disk takes that store offline, not the node."""
+    """Run `work` and log a disk fault: it takes its store offline, not the node."""
     try:
         await work()
     except StorageFault as fault:

@@ -1,8 +1,7 @@
-"""Put a server together: which parts it has, and in which order they start and stop.
+"""Composes a node from its parts, and starts and stops them in order.
 
-Knows: what stands on what, in which order it starts and stops. Refuses to know: how any of it works.
-Start: folder and lock, ports, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything,
-note the clean stop, give the folder free.
+Start: folder and lock, ports, services (recovery), listeners. Stop: refuse new connections, drain requests, sync
+everything, record the clean shutdown, release the folder.
 """
 
 import asyncio
@@ -67,12 +66,12 @@ TELL_SECONDS = 10.0
 RETAIN_SECONDS = 30.0
 TABLE_WORKERS: Final = 2
 RETRY_SECONDS = 5.0
-"""Between two attempts to open what could not be opened."""
+"""Between two attempts to open partitions that could not be opened."""
 SCRUB_AFTER_SECONDS = 60.0
-"""A node that has just been started has more to do than to read its segments."""
+"""Delay of the first verification: a node that has just started is busy with recovery."""
 REPLICA_LAG_MS_MAX = 30_000
 STATE_SHARE: Final = 2
-"""Of the memory that all may take together, one half at most is for what is kept: the other is for connections."""
+"""Client state may use at most 1/2 of `limits.memory_bytes_max`; the rest is for connections."""
 
 
 class Server:
@@ -115,12 +114,12 @@ class Server:
         self.services: Services | None = None
 
     async def start(self) -> None:
-        """Recover, then listen. Nobody is served before everything that was promised is back."""
+        """Recover, then serve clients: no client is served before recovery has completed."""
         self._tasks.every(TELL_SECONDS, partial(self._log_start, self._clock.monotonic()), "start")
         try:
             await self._start()
         except BaseException:
-            await self.stop()  # a port that is taken must not keep the folder locked
+            await self.stop()  # a port in use must not keep the folder locked
             raise
 
     async def _start(self) -> None:
@@ -128,7 +127,7 @@ class Server:
         began = self._clock.monotonic()
         asyncio.get_running_loop().set_exception_handler(Complaints())
         files_max = files_that_fit(self._connection_limits.connections_max, self._descriptors)
-        # A process of its own: no client waits behind a compaction.
+        # A separate process: no client waits behind a compaction.
         upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, priority=LOW)
         rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         self._folder = DataFolder(self._disk, config.data_dir, self._clock, open_files_max=files_max, rewriter=rewriter)
@@ -172,11 +171,11 @@ class Server:
             authorize.own_by_first_use(AllOwners(self.services.coordinators.owners_of))
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
-        # Before others count on this node: while modules are read its loop stands, for seconds where the machine is busy.
+        # Before the node joins its cluster: importing modules blocks the loop, for seconds on a busy machine.
         adapters = make_adapters(self.services, config.listeners)
         await self._open_partitions()
         if self._cluster is None and config.auth.owner_by_first_use:
-            await self.services.coordinators.ensure_shards()  # clients own what they use before a request waits for it
+            await self.services.coordinators.ensure_shards()  # ownership must be known before requests
         await self.services.coordinators.wait_read()
         await self._open_store()
         self._gatekeeper = gatekeeper(
@@ -218,7 +217,7 @@ class Server:
             self._tasks.spawn(self._scrub(scrubber), "scrub")
 
     def _start_tables(self, services: Services) -> None:
-        """Other processes: no compaction waits behind a catalog or an object store somewhere else, nor any table but one."""
+        """Start the table workers: separate processes, so no compaction waits for a catalog or an object store."""
         settings = self.config.tables
         limits = self.config.worker.for_upkeep(settings.job_seconds_max)
         priority = PRIORITIES[settings.priority]
@@ -241,14 +240,14 @@ class Server:
         return "its cluster, in which it registers" if is_joining else "the coordinators' shards, which are being read"
 
     def _take_ports(self) -> None:
-        """Before anything is recovered, which may take long: who connects meanwhile waits until the node is ready."""
+        """Bind the listeners' ports before recovery: clients that connect early wait until the node is ready."""
         for name in dialects():
             settings: ListenerConfig = getattr(self.config.listeners, name)
             if settings.enabled:
                 self._bound[name] = listen(settings.host, settings.port, f"listener {name}")
 
     async def _open_partitions(self) -> None:
-        """Recover all partitions, and take part in the cluster with them. One that cannot be opened is offline, loudly; the
+        """Recover all partitions, then join the cluster. A partition that cannot be opened is offline and logged; the
         others are served."""
         assert self.services is not None
         began = self._clock.monotonic()
@@ -262,7 +261,7 @@ class Server:
             await self._cluster.join(advertised_addresses(self.config, self._bound))
 
     def _log_damage(self, hosted: Partition) -> None:
-        """One line for each damage, whoever found it."""
+        """Log each damage once."""
         told = self._told_damages.get(str(hosted), 0)
         for damage in hosted.damages[told:]:
             log.error("%s is damaged and takes no writes: %s", hosted, damage)
@@ -270,11 +269,11 @@ class Server:
             self._told_damages[str(hosted)] = len(hosted.damages)
 
     async def _open_store(self) -> None:
-        """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
+        """Recover the key-value store. If it cannot be opened, it is offline, and partitions are served."""
         assert self.services is not None
         keyvalue = self.services.keyvalue
         try:
-            # Beside the loop: others hear this node, which has joined its cluster, while a large store is read.
+            # On a thread: this node has joined its cluster, and must respond while a large store is read.
             await self.services.runtime.blocking(keyvalue.open)
         except StorageFault as fault:
             log.error("the key-value store is offline: %s", fault)  # noqa: TRY400 - the fault says where
@@ -315,7 +314,7 @@ class Server:
     # -- the console -----------------------------------------------------------------------------------------
 
     async def start_console(self, loaded: LoadedConfig) -> None:
-        """Bind the admin port and start the console beside this process, if the settings want one. After `start`."""
+        """Bind the admin port and start the console's process, if `admin.enabled`. Call it after `start`."""
         admin, registry = self.config.admin, self.config.registry
         reporter = self._begin_reports(loaded)
         if not admin.enabled:
@@ -323,7 +322,7 @@ class Server:
         assert self.services is not None
         assert self._gatekeeper is not None
         if admin.tls.cert:
-            tls_context(admin.tls)  # what cannot be used is told now, and not by a console that does not start
+            tls_context(admin.tls)  # fail here rather than in the console's process
         bound = await bind(admin.host, admin.port)
         also = bind_registry(registry.host, registry.port) if registry.enabled else None
         door_secret = secrets.token_hex(32)
@@ -340,7 +339,7 @@ class Server:
         self._tasks.spawn(self._console.run(), "console")
 
     def _begin_reports(self, loaded: LoadedConfig) -> Reporter:
-        """What the node says of itself: to its console, and to who runs it."""
+        """Create the reporter, which the console and other nodes query."""
         assert self.services is not None
         assert self._runtime is not None
         assert self._flusher is not None
@@ -374,12 +373,12 @@ class Server:
 
     @property
     def admin_port(self) -> int | None:
-        """Where the console listens; None without one."""
+        """Port of the console; None without one."""
         return None if self._console is None else self._console.port
 
     @property
     def registry_port(self) -> int | None:
-        """Where schemas are asked for; None if nowhere."""
+        """Port of the schema registry; None without one."""
         return None if self._console is None else self._console.registry_port
 
     @property
@@ -387,7 +386,7 @@ class Server:
         return {dialect: listener.port for dialect, listener in self.listeners.items()}
 
     def reload_certificates(self) -> None:
-        """Read certificates and keys again, for the connections to come. Those that cannot be used are not: the old ones stay."""
+        """Reload certificates and keys for future connections. Invalid files are logged, and the old ones stay."""
         for dialect, listener in self.listeners.items():
             if listener.tls is not None:
                 reload_certificate(dialect, listener.tls, getattr(self.config.listeners, dialect).tls)
@@ -395,7 +394,7 @@ class Server:
             self._cluster.reload_certificates()
 
     async def run(self) -> None:
-        """Serve until asked to stop; raise what made a background task fail."""
+        """Serve until `request_stop`; raises the error of a failed background task."""
         await self._stopping.wait()
         if self._failure is not None:
             raise self._failure
@@ -418,7 +417,7 @@ class Server:
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
     async def _retain(self) -> None:
-        """Let old records and old values go, beside the loop. What is old is told by the clock: not by one that is off."""
+        """Delete old records and values on a thread, unless this node's clock differs from the cluster's."""
         if self._cluster is not None and (trouble := self._cluster.clock_trouble()):
             log.error("%s", trouble)
             return
@@ -439,7 +438,7 @@ class Server:
                 pause = SCRUB_AFTER_SECONDS
 
     async def _close(self, services: Services) -> list[StorageFault]:
-        """Close all that is in the folder; returns why a partition could not be."""
+        """Close everything in the folder; return the faults of partitions that could not be closed."""
         services.keyvalue.close()
         faults = await close_partitions(services.hosting, services.runtime)
         services.hosting.close()
@@ -449,7 +448,7 @@ class Server:
         return faults
 
     async def stop(self) -> None:
-        """Drain, flush, sync, let go."""
+        """Drain requests, flush, sync, release the folder."""
         began, was_serving, self._is_serving = self._clock.monotonic(), self._is_serving, False
         if was_serving:
             log.info("stopping: what was asked is answered for up to %g s", self.config.drain_seconds)
@@ -460,7 +459,7 @@ class Server:
             log.info("stopped in %.1f s", self._clock.monotonic() - began)
 
     async def _disconnect(self) -> None:
-        """Nobody is heard any more, clients nor nodes. Before tasks are stopped: what others say would begin new ones."""
+        """Close the connections of clients and nodes. Before tasks are stopped: requests would start new ones."""
         await asyncio.gather(*(listener.stop(self.config.drain_seconds) for listener in self.listeners.values()))
         self.listeners.clear()
         if self.services is not None:
@@ -469,7 +468,7 @@ class Server:
             await self._cluster.disconnect()
 
     async def _stop(self) -> None:
-        """Raises if something could not be made durable, when all else is closed."""
+        """Stop every part; raises at the end if something could not be made durable."""
         close_all(self._bound)  # of a start that failed
         if self._console is not None:
             console, self._console = self._console, None

@@ -1,8 +1,7 @@
-"""What the node says about itself: counters and states, gathered when somebody asks.
+"""Reports the node's counters and states to its console and to other nodes.
 
-Knows: where each figure is kept. Refuses to know: who asks, how figures look.
-Invariants: nothing here reads a disk; a snapshot is made at most once in `SNAPSHOT_SECONDS`, however many ask, and in
-slices with others served in between; every list has an end (`model/reporting/node_report.py`).
+Invariants: a snapshot reads no disk. It is taken at most once per `SNAPSHOT_SECONDS`, in slices that yield to the event
+loop. Every list is bounded (`model/reporting/node_report.py`).
 """
 
 import asyncio
@@ -55,7 +54,7 @@ _questions = msgspec.json.Decoder(r.Question)
 
 
 class Reporter:
-    """One for a node."""
+    """Collects a node's reports."""
 
     def __init__(  # noqa: PLR0913 - all that a node counts
         self,
@@ -94,7 +93,7 @@ class Reporter:
         self.loop_lag_seconds = 0.0
 
     async def measure_loop(self) -> None:
-        """How late a timer is now: what everybody's request waits before its turn comes."""
+        """Measure the event loop's delay, which every request waits."""
         loop = asyncio.get_running_loop()
         due = loop.time() + SNAPSHOT_SECONDS
         await asyncio.sleep(SNAPSHOT_SECONDS)
@@ -163,7 +162,7 @@ class Reporter:
         return r.ScrubReport(each.read_bytes, each.damages, each.rounds, each.partitions_left)
 
     def _state(self, partitions: int) -> list[r.StateReport]:
-        """What is kept for clients, and its limits."""
+        """Return the client state's counts and limits."""
         holdings = self._services.holdings
         return [
             r.StateReport("partitions", partitions, holdings.limits.partitions_max),
@@ -195,7 +194,7 @@ class Reporter:
         )
 
     def _partitions(self) -> Iterator[Callable[[], r.PartitionReport]]:
-        """How each is reported: what they are is known at once, what stands in them is looked at in slices."""
+        """Yield a function per partition that reports it: the caller runs them in slices."""
         hosting = self._services.hosting
         for (name, number), fault in hosting.offline.items():
             yield partial(r.PartitionReport, name, number, fault=str(fault), is_offline=True)
@@ -206,7 +205,7 @@ class Reporter:
                 yield partial(partition_report, hosted)
 
     async def _groups(self) -> tuple[list[r.GroupReport], list[r.LagReport]]:
-        """All groups, and one lag more than are shown, if there are more. A group may end between two slices."""
+        """Return all groups, and at most one lag more than are shown. A group may be deleted between two slices."""
         groups: list[r.GroupReport] = []
         lags: list[r.LagReport] = []
         pace = YieldCounter()
@@ -257,12 +256,12 @@ class Reporter:
     # -- between nodes ---------------------------------------------------------------------------------------
 
     async def ask_node(self, question: r.Question) -> msgspec.Raw:
-        """The answer of the node that the question names, as JSON."""
+        """Forward a request to the node that it names; return the answer as JSON."""
         call = Call(CALL, NODE, _encode(question), changes=False)
         return msgspec.Raw(await self._services.forwarding.ask(question.node, call))
 
     async def answer_node(self, body: bytes) -> bytes:
-        """Answer a question of another node's console."""
+        """Answer a request of another node's console."""
         try:
             question = _questions.decode(body)
         except msgspec.DecodeError as error:
@@ -282,7 +281,7 @@ class Reporter:
         ]
 
     async def describe(self, in_full: bool) -> r.NodeDescription:  # noqa: FBT001 - a port's signature
-        """All that who runs the node may know."""
+        """Return the node's description for its operator."""
         config, snapshot = self._loaded.config, await self.snapshot()
         try:
             room = await self._services.runtime.blocking(partial(os.statvfs, config.data_dir))
@@ -306,7 +305,7 @@ class Reporter:
         )
 
     def roles(self, principal: str) -> r.Roles:
-        """None of somebody who has signed in and is not known any more."""
+        """Return a principal's roles; none for a signed-in user that was deleted."""
         if not (self._services.authorize.has_token(principal) or self._services.users.credentials(principal)):
             return r.Roles()
         return roles_of(self._services.authorize, self._services.rules.all(), principal)
@@ -323,18 +322,18 @@ class Reporter:
         return r.Connections(rows, len(sessions) - len(shown))
 
     def find(self, number: int) -> Session | None:
-        """The session of a connection."""
+        """Return the session of a connection, or None."""
         every = (session for listener in self._listeners.values() for session in listener.sessions)
         return next((session for session in every if session.number == number), None)
 
     def keys(self, prefix: bytes, position: int) -> r.Keys:
-        """Some keys, from a position in the order in which they came; no more are looked at than take a few milliseconds."""
+        """Return keys from a position in insertion order; a call inspects as many as take a few milliseconds."""
         keyspaces, now_ms = self._services.keyvalue.keyspaces(), self._services.keyvalue.now_ms()
         rows: list[r.KeyReport] = []
         at, count = position, sum(map(len, keyspaces))
         keys = ((keyspace, key) for keyspace in keyspaces for key in keyspace.data)
         looked_at = islice(keys, position, position + r.KEYS_LOOKED_AT_MAX)
-        for at, (keyspace, key) in enumerate(looked_at, position + 1):  # noqa: B007 - where it ended
+        for at, (keyspace, key) in enumerate(looked_at, position + 1):  # noqa: B007 - the position after the loop
             if not key.startswith(prefix):
                 continue
             value = keyspace.find(key, now_ms)
@@ -348,7 +347,7 @@ class Reporter:
 
 
 def _warn_of(quarantined: dict[str, int]) -> dict[str, str]:
-    """In words, as a warning."""
+    """Return a warning about quarantined copies, by health check."""
     if not any(quarantined.values()):
         return {}
     counts = (
@@ -383,7 +382,7 @@ TASKS_MAX: Final = 200
 
 
 def stacks() -> dict[str, str]:
-    """By thread, then by task; of many tasks some, and how many were left out."""
+    """Return the stacks of threads and tasks; of the tasks at most `TASKS_MAX`."""
     names = {each.ident: each.name for each in threading.enumerate()}
     found = {
         f"thread {names.get(number, number)}": "".join(traceback.format_stack(frame, FRAMES_MAX))

@@ -1,7 +1,7 @@
-"""What is asked of the node and waited for: records of the schemas' log, comparisons of schemas, who may do what, who signs in.
+"""Answers the console's requests for schema records, schema comparisons, permissions and sign-ins.
 
-Knows: the log of schemas, tokens, passwords, rules, the process that compares. Refuses to know: HTTP, subjects, schemas. A
-subject is asked about as a topic: the rules of a node's topics are those of its schemas (ADR 35).
+Rules of topics apply to subjects: a permission on a subject is one on its topic (ADR 35). Does not handle: HTTP, the
+meaning of subjects and schemas.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,19 +21,19 @@ from braidlog.server.process.worker_process import OvertimeError, WorkerProcess,
 from braidlog.worker.jobs import LOW, CompareSchemas
 
 COMPARISONS: Final = WorkerSettings(memory_bytes_max=256 * 1024 * 1024, job_seconds_max=5.0, jobs_max=16)
-"""One comparison at a time, in a process of its own: one that is too complex costs no other job."""
+"""One comparison at a time, in a separate process: one that is too complex delays no other job."""
 _misfits = msgspec.msgpack.Decoder(list[str])
 
 
 class SchemaQuestions:
-    """One for a node. Its answers are waited for: by replicas, by passwords that take a while."""
+    """Answers requests that may wait, for replicas or for a password check."""
 
     def __init__(
         self, services: Services, gatekeeper: AccessGate, budget: Budget, *, needs_token: bool = False
     ) -> None:
-        """`needs_token`: without tokens and users the registry is for the admin token."""
+        """`needs_token`: without tokens and users, the registry accepts the admin token only."""
         self.comparisons = WorkerProcess(COMPARISONS, budget, priority=LOW, name="schemas worker")
-        """The owner runs it."""
+        """The caller must run it."""
         self._log = services.schema_log
         self._authorize = services.authorize
         self._users = services.users
@@ -68,7 +68,7 @@ class SchemaQuestions:
         )
 
     async def _may(self, question: Question) -> Permission:
-        # Where there are no tokens and no users nobody can prove a name: a name alone is nobody's.
+        # Without tokens and users no client can authenticate: a principal's name alone proves nothing.
         who = question.principal if self._authorize.required and question.principal else ANONYMOUS
         if self._authorize.required:
             is_proved = who != ANONYMOUS and (question.door == DOOR or await self._proves(question))
@@ -81,7 +81,7 @@ class SchemaQuestions:
         return Permission(is_known=True, allowed=allowed, principal=who)
 
     async def _proves(self, question: Question) -> bool:
-        """A token of the configuration, or the password of a user; who is wrong hears it late."""
+        """Whether the secret is a configured token or the user's password; a failure is answered after a delay."""
         secret = question.password.encode()
         if self._gatekeeper.holds(question.principal, secret):
             return True

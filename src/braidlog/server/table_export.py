@@ -1,11 +1,10 @@
-"""Topics that are tables: closed segments go to a worker process, which makes rows of them.
+"""Exports topics as tables: sends closed segments of led partitions to worker processes, which write rows.
 
-Knows: when it is looked, which partitions are this node's to turn, what to do when it fails. Refuses to know: Parquet, Iceberg
-(`tables/`), which segments are ready (`partition/maintenance/table_export.py`).
-Invariants: nothing here is kept: what is turned is what the table says. A table that cannot be written keeps its topic's records
-from going by age, says why, and disturbs no other: there are two processes; of the topics that have used up their time before one
-at most is in them, and when both have been with their topics for long, one gives way. A topic with much to turn takes turns with
-the others. A node without such topics looks at their settings, and no more.
+Invariants: the exported offsets are stored in the table only. A table that cannot be written blocks the retention of
+its topic's records, reports its error, and delays no other table: there are two processes, at most one of them works on
+a topic that timed out before, and when both are late, one is interrupted. Topics with many segments alternate with
+others. Does not handle: Parquet and Iceberg (`tables/`), the choice of segments
+(`partition/maintenance/table_export.py`).
 """
 
 import logging
@@ -36,37 +35,40 @@ log = logging.getLogger("braidlog.tables")
 
 NAMESPACE: Final = "topics"
 TURN_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of segments in one commit, unless one is larger."""
+"""Maximum bytes of segments in one commit, unless a single segment is larger."""
 TYPED_BYTES_MAX: Final = TURN_BYTES_MAX // 4
-"""The same where each value is decoded by its schema: a turn has a time limit."""
+"""The same where each value is decoded by its schema: a commit has a time limit."""
 _WITH_SCHEMAS: Final = (TableForm.AVRO, TableForm.PROTOBUF)
 REFRESH_MS: Final = 60_000
-"""A table is looked at so often though there is nothing to turn: others may have turned, rows may be old."""
+"""Interval of a table's refresh without new segments: other nodes may have exported, rows may have expired."""
 AGAIN_MS: Final = 10_000
-"""After a failure; after one that took longer, so long as it took."""
+"""Minimum delay after a failure; after a longer failure, as long as that took."""
 LATE_MS: Final = 5_000
-"""When the topic of the first process has taken so long, the second looks after others; and after so long a topic that has more
-to turn waits until the others have had their turn."""
+"""After this time with one topic, the second process serves other topics, and the topic itself waits for its next turn.
+"""
 PRIORITIES: Final = {"low": LOW, "idle": IDLE}
 _decode = msgspec.msgpack.Decoder(Turned).decode
 
 
 class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where tables of topics are, and how often it is looked whether segments can become rows."""
+    """Export of topics as Iceberg tables: where the tables are, and how long a commit may take."""
 
     warehouse: str = ""
-    """A folder, or a URI such as file:///srv/tables; empty: `tables` in the data folder. A cluster needs one for all nodes."""
+    """Folder or URI (file:///srv/tables) of the tables; empty: `tables` in the data folder. All nodes of a cluster need
+    the same one."""
     catalog: dict[str, str] = {}
-    """Properties of an Iceberg catalog as pyiceberg calls them, such as type and uri; empty: catalog.db in the warehouse."""
+    """Properties of an Iceberg catalog, as in pyiceberg (type, uri); empty: catalog.db in the warehouse."""
     namespace: str = NAMESPACE
+    """Iceberg namespace of the tables."""
     check_seconds: float = 5.0
+    """Interval of the search for closed segments to export."""
     job_seconds_max: float = 600.0
-    """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again, beside others."""
+    """Maximum time of a commit; a longer one, whose catalog or object store does not answer, fails and is retried."""
     yield_seconds: float = 60.0
-    """A commit that takes longer is ended if others keep all processes as long and topics wait; it is tried again beside them."""
+    """Time after which a commit may be interrupted and retried, if all processes are as late and other topics wait."""
 
     priority: Literal["low", "idle"] = "low"
-    """Of the processes: low, behind the node; idle, only when nobody else wants the processor: a busy machine falls behind."""
+    """CPU priority of the export processes: low, below the node; idle, only on an idle CPU: a busy machine lags."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.yield_seconds <= 86400:
@@ -77,21 +79,21 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"check_seconds must be 0.01 to 3600, not {self.check_seconds}")
 
     def place(self, data_dir: str, *, is_alone: bool) -> TablePlace | None:
-        """None: nobody has said where."""
+        """Return the place of the tables; None for a cluster without `warehouse`."""
         if not self.warehouse and not is_alone:
             return None
         return TablePlace(self.warehouse or f"{data_dir}/tables", self.catalog, self.namespace)
 
 
 class _UnderWay(NamedTuple):
-    """What a worker is at."""
+    """The topic that a worker exports, and since when."""
 
     topic_id: str
     since_ms: int
 
 
 class Tables:
-    """One for a node: `step` in a task for each worker, `watch` beside them."""
+    """Exports the node's tables: call `step` in a task per worker, and `watch` regularly."""
 
     def __init__(
         self,
@@ -108,22 +110,22 @@ class Tables:
         self._place = place
         self._schemas = SchemaView(schemas, runtime, State)
         self._due_ms: dict[str, int] = {}
-        """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
+        """Time of the next refresh, or of the next attempt after a failure, by topic id."""
         self._yield_ms = int(settings.yield_seconds * 1000)
         self._under_way: dict[int, _UnderWay] = {}
         """By worker."""
         self._hung: set[str] = set()
-        """Topics whose last turn took too long."""
+        """Topics whose last commit took too long."""
 
     async def step(self, number: int) -> None:
-        """Look at every topic, with one of the workers, until none has more. All but the first only help when those before are
+        """Export all topics with one worker until none has more. Workers after the first run only if earlier ones are
         late."""
         has_more = True
         while has_more:
             has_more = await self._round(number)
 
     async def _round(self, number: int) -> bool:
-        """Look at every topic once; whether one has more to turn."""
+        """Export every topic once; return whether one has more segments."""
         pace, has_more = YieldCounter(), False
         for topic in list(self._hosting.topics.values()):
             await pace.step()
@@ -141,7 +143,7 @@ class Tables:
         return has_more
 
     async def watch(self) -> None:
-        """If every worker has been with its topic for too long while another topic waits, the first of them gives way."""
+        """Interrupt the longest running worker if all workers are late and another topic waits."""
         before_ms = self._runtime.now_ms() - self._yield_ms
         late = {number: each for number, each in self._under_way.items() if each.since_ms <= before_ms}
         self._hung |= {each.topic_id for each in late.values()}
@@ -177,7 +179,7 @@ class Tables:
         return topic_id not in self._hung or not self._hung & under_way
 
     async def _keep(self, topic: Topic, worker: Worker) -> bool:
-        """Turn what is ready, a commit at a time, for a while; whether there is more."""
+        """Export a topic's segments commit by commit for at most `LATE_MS`; return whether there are more."""
         state = self._hosting.tables.get(topic.topic_id) or TableState(topic.name, topic.settings.table)
         if state.error and self._runtime.now_ms() < self._due_ms.get(topic.topic_id, 0):
             return False
@@ -221,7 +223,7 @@ class Tables:
             parts,
             now_ms,
             topic.settings.table_retention_ms,
-            # After the parts: what wrote their values was registered before it did, so that all of it is seen.
+            # Read after the parts: schemas are registered before values use them, so none is missed.
             await self._schemas_of(topic) if parts else [],
         )
         with await worker.do(TurnSegments(), msgspec.msgpack.encode(plan)) as answer:
@@ -252,14 +254,14 @@ class Tables:
         return (await self._schemas.learn()).subject_state(subject_of(topic.name))
 
     async def _parts(self, topic: Topic, state: TableState) -> tuple[list[Part], bool]:
-        """What can be turned of the partitions that this node leads, in one commit; whether there is more."""
+        """Return the segments of led partitions for one commit, and whether there are more."""
         found: list[Part] = []
         size, has_more = 0, False
         most = TYPED_BYTES_MAX if topic.settings.table in _WITH_SCHEMAS else TURN_BYTES_MAX
         for hosted in self._led(topic):
             turned, now_ms = state.offsets.get(hosted.number, 0), self._runtime.now_ms()
             if (opened := hosted.open_log) is not None:
-                opened.turned_offset = turned  # one that was opened since does not know
+                opened.turned_offset = turned  # a log opened since does not have it
             if not may_export(hosted, topic.settings, turned, now_ms):
                 continue
             if size >= most:
@@ -282,7 +284,7 @@ class Tables:
         return [each for each in self._hosting.opened(topic.name) if each.role is Role.LEADER and not each.is_gone]
 
     def _lag(self, topic: Topic, state: TableState) -> tuple[int, int]:
-        """Records, and by the mean size of their partition's the bytes."""
+        """Return the records not exported yet, and their bytes, estimated by the partition's mean record size."""
         lag, lag_bytes = 0, 0.0
         for each in self._led(topic):
             behind = max(each.high_watermark - max(state.offsets.get(each.number, 0), each.start_offset), 0)

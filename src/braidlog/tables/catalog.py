@@ -248,7 +248,7 @@ def totals(table: Table) -> dict[str, int]:
 
 
 LOCK_SECONDS: Final = 60
-"""So long a commit waits while others hold a file of SQLite. Python's 5 are less than a busy disk takes for a few of theirs."""
+"""How long a commit waits for a locked SQLite file. Python's default of 5 s is too short for a busy disk."""
 
 
 class UnpooledSqlCatalog(SqlCatalog):
@@ -272,9 +272,9 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
         told["uri"] = patient.render_as_string(hide_password=False)
     if told.get("type") == "sql":
         told["py-catalog-impl"] = f"{__name__}.{UnpooledSqlCatalog.__name__}"
-        del told["type"]  # pyiceberg takes the one or the other
+        del told["type"]  # pyiceberg accepts only one of the two
     try:
         return load_catalog(name, **told)
     except OperationalError:
-        # Of two that make its tables at the same time, one is told that they are there. They are, from now on.
+        # Two processes created the catalog's tables concurrently, and this one lost: they exist now.
         return load_catalog(name, **told)

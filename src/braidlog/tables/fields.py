@@ -167,7 +167,7 @@ def _field_of(column: str) -> str:
     return column[1:] if column.startswith("_") and column[1:].lower() in SCHEMA.names else column
 
 
-def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - whatever JSON has
+def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - any JSON value
     match value:
         case None:
             return None

@@ -135,7 +135,7 @@ class _Source:
         self.decoder = decoder
 
 
-def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - Protobuf's says more
+def _avro(schema: Schema, references: dict[str, Schema], head: bytes) -> _Source:  # noqa: ARG001 - only Protobuf needs it
     columns = _module("avro_columns")
     root = AvroSchema(schema.text, references).root
     return _Source("", columns.field_types(root), lambda wanted: columns.decoder(root, root, wanted))

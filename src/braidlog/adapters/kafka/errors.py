@@ -144,7 +144,7 @@ COORDINATOR: dict[E, E] = {
     E.NOT_LEADER_OR_FOLLOWER: E.COORDINATOR_NOT_AVAILABLE,
     E.BROKER_NOT_AVAILABLE: E.COORDINATOR_NOT_AVAILABLE,
 }
-"""Codes that a client expects from a coordinator instead: it would take the others for a partition's, and not retry."""
+"""Codes that clients expect from a coordinator: they would treat the original ones as a partition's, and not retry."""
 
 
 def coordinator_code(error: Exception) -> E:

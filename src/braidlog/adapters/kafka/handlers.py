@@ -50,14 +50,14 @@ TURN_SECONDS_MAX = 3600.0
 
 class Effect(Enum):
     CHANGES = auto()
-    """Something that any other request may see: nothing is under way beside it."""
+    """Changes state that any request may observe: it runs alone."""
     APPENDS = auto()
-    """Records. Appended as soon as it begins, so that others of this kind may follow before it is acknowledged."""
+    """Appends records when it starts, so later appends may start before it is acknowledged."""
     READS = auto()
-    """Nothing."""
+    """Changes nothing."""
     JOINS = auto()
-    """Who is in a group. Known as soon as it begins; what is waited for is the others. A client that gives up its join sends
-    another behind it, which takes its place."""
+    """Changes a group's membership when it starts, then waits for other members. A client that gives up a join sends a
+    new one, which replaces it."""
 
 
 EFFECTS: Mapping[Key, Effect] = {
@@ -72,11 +72,11 @@ EFFECTS: Mapping[Key, Effect] = {
     Key.LEAVE_GROUP: Effect.JOINS,
     Key.CONSUMER_GROUP_HEARTBEAT: Effect.JOINS,
 }
-"""Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
+"""Effects of slow requests that are often pipelined; all others are `CHANGES`, most of which end immediately."""
 
 
 class Order:
-    """The requests of one connection that are under way, and those that wait to begin."""
+    """Orders the requests of one connection: those in progress, and those that wait to start."""
 
     __slots__ = ("_effect", "_is_one_woken", "_line", "_under_way")
 
@@ -84,26 +84,26 @@ class Order:
         self._effect = Effect.CHANGES
         self._under_way = 0
         self._is_one_woken = False
-        """One of those under way was woken and has not run yet: nobody may pass it, and it wakes the next."""
+        """A request was woken and has not run yet: no request may overtake it, and it wakes the next."""
         self._line: deque[tuple[Effect, Wakeup]] = deque()
 
     def begin(self, effect: Effect) -> bool:
-        """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
+        """Return whether a request with this effect may start now: the caller must then `end` it, else `wait` first."""
         if self._under_way and (self._line or self._is_one_woken or not self._fits(effect)):
-            return False  # while somebody waits, somebody is under way
+            return False  # while a request waits, another is in progress
         self._effect = effect
         self._under_way += 1
         return True
 
     async def wait(self, effect: Effect, runtime: Runtime) -> None:
-        """Until everything before it allows it to begin; then `end` must follow."""
+        """Wait until earlier requests allow this one to start; the caller must then `end` it."""
         place = (effect, runtime.wakeup())
         self._line.append(place)
         woken = False
         try:
             woken = await place[1].wait(TURN_SECONDS_MAX)
         finally:
-            if place in self._line:  # its client is gone, or its time is up
+            if place in self._line:  # its client disconnected, or its time is over
                 self._line.remove(place)
             else:
                 self._is_one_woken = False
@@ -121,7 +121,7 @@ class Order:
         return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)
 
     def _wake(self) -> None:
-        """The first in line, alone: two that were woken together might run in another order."""
+        """Wake only the first in line: two woken together might run in the wrong order."""
         if self._line and not self._is_one_woken and self._fits(self._line[0][0]):
             self._effect, wakeup = self._line.popleft()
             self._under_way += 1

@@ -22,11 +22,11 @@ Refusal = Callable[[Request, E, str], Message]
 """refusal(request, code, text) → the response with this error in each of its items."""
 R = TypeVar("R", bound=Message)
 Places = Mapping[str, str | Callable[[Any], Iterable[Any]]]
-"""A list in the response → the list in the request that it has an entry for each entry of: its name, or how it is found."""
+"""A list in the response → the matching list in the request: its name, or a function that finds it."""
 OF_PARTITIONS: Final[Places] = MappingProxyType({"topics": "topics", "partitions": "partitions"})
 _OF_TOPICS = ("name", "topic", "topic_id", "partition_index", "partition", "index")
 _NAMES = frozenset((*_OF_TOPICS, "resource_type", "resource_name", "producer_id", "entity"))
-"""Fields that say what an entry is about, in requests and in responses."""
+"""Fields that identify an entry, in requests and in responses."""
 
 
 def _as_it_is(_: Request, code: E) -> E:
@@ -42,7 +42,7 @@ class Route(routing.Route, frozen=True, kw_only=True):
 
 
 def whole(response: type[R]) -> Callable[[Request, E, str], R]:
-    """For a response with an error code of its own, and optionally a text."""
+    """Build refusals for a response with one error code for the whole request, and optionally a text."""
     has_words = "error_message" in response.__struct_fields__
 
     def refuse(_: Request, code: E, text: str) -> R:
@@ -54,7 +54,7 @@ def whole(response: type[R]) -> Callable[[Request, E, str], R]:
 def refused(
     response: type[R], places: Places = OF_PARTITIONS, others: Mapping[str, object] = MappingProxyType({})
 ) -> Callable[[Request, E, str], R]:
-    """For a response that has an entry for each of something. `others`: fields that have a value of their own in a refusal."""
+    """Build refusals for a response with an entry per item. `others`: fields with a fixed value in a refusal."""
 
     def refuse(request: Request, code: E, text: str) -> R:
         said = {"error_code": code, "error_message": text, **others}
@@ -64,7 +64,7 @@ def refused(
 
 
 def _refused_entry(kind: type[R], asked: Any, said: Mapping[str, Any], places: Places) -> R:  # noqa: ANN401 - each API has its own
-    """What is said of one entry of a request: of a struct under the names that it has there, else of a name or a number."""
+    """Build the refusal of one entry of a request: a struct, whose fields have the same names, or a name or number."""
     told: dict[str, Any] = {}
     for field in fields_of(kind):
         if field.name in said:

@@ -132,11 +132,11 @@ async def _execute_burst(burst: Burst, columns: o.Columns, services: Services, d
 
 
 class Elsewhere(NamedTuple):
-    """The answers to a burst of which other nodes serve some rows."""
+    """Answers to a burst, some of whose rows other nodes serve."""
 
     answers: list[Any]
     rows: list[int]
-    """Those that other nodes serve: in place of each answer is the `ElsewhereError`."""
+    """Rows that other nodes serve; `answers` has the `ElsewhereError` in their places."""
 
 
 def _answers(results: o.Results) -> list[Any] | Elsewhere:

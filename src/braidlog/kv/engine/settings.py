@@ -25,9 +25,13 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     memory_bytes_max: int = 1024 * 1024 * 1024
     """Memory for keys and values; 0 means no limit."""
     eviction: Eviction = Eviction.REFUSE
+    """Reaction at the memory limit: refuse (mutations fail), or lru (evict the least recently used keys)."""
     flush: Flush = Flush.ACK
+    """Durability of an acknowledged mutation: ack (synced to disk), interval, os."""
     flush_interval_ms: int = 1_000
+    """With `flush` = interval: maximum time between two syncs."""
     flush_window_bytes: int = 64 * 1024 * 1024
+    """Start a sync after this many un-synced bytes, regardless of `flush`."""
     snapshot_wal_bytes: int = 64 * 1024 * 1024
     """A snapshot is taken once the log has grown by this much since the last snapshot, and by that snapshot's size."""
     feed: bool = True

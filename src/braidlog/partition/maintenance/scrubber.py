@@ -33,14 +33,14 @@ PROGRESS_MAGIC: Final = b"BRAIDSCR"
 
 
 class ScrubSettings(msgspec.Struct, frozen=True):
-    """How sealed segments are scrubbed, to find bytes that have changed on the disk."""
+    """Rate and interval of scrubbing, which finds bytes of sealed segments that have changed on the disk."""
 
     bytes_per_second: int = 4 * 1024 * 1024
-    """0: segments are checked when they are read, and not before."""
+    """Read rate of the verification; 0: segments are verified only when they are read."""
     round_hours: float = 72.0
-    """From the beginning of one round to that of the next, if there is time."""
+    """Minimum time between the starts of two rounds; a round takes longer if its rate requires it."""
     check_hours: float = 1.0
-    """What was checked longer ago is checked again before it is sent."""
+    """How long a verification stays valid: records verified earlier are verified again before they are sent."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):

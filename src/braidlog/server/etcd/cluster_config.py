@@ -29,16 +29,21 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefix: str = "braidlog"
     """Prefix of this cluster's keys: several clusters can share an etcd."""
     user: str = ""
+    """etcd user of this node."""
     password: str = ""
+    """Password of `user`."""
     token: str = ""
-    """Sent as is, instead of user and password."""
+    """Authentication token, sent as is, instead of user and password."""
     ca: str = ""
-    """PEM files: the authority of the members' certificates, and this node's client certificate."""
+    """PEM file of the CA of the members' certificates; empty: the machine's trusted CAs."""
     cert: str = ""
+    """PEM file of this node's client certificate for etcd."""
     key: str = ""
+    """PEM file of the certificate's private key; empty: the key is in `cert`."""
     client_port: int = 2379
     """Client port of an embedded member, on `peers.host`; the same on all machines."""
     peer_port: int = 2380
+    """Port of an embedded member for other members, on `peers.host` or loopback; the same on all machines."""
     peers: PeersConfig = PeersConfig()
     rack: str = ""
     """Failure domain of the node: replicas are placed on different racks. Empty: the machine's name."""

@@ -77,7 +77,7 @@ async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
     async def run() -> None:
         try:
             result = await work
-            if not ended.cancelled():  # otherwise the waiting caller is gone
+            if not ended.cancelled():  # otherwise the waiting caller was cancelled
                 ended.set_result(result)
         except (BrokerError, StorageFault) as error:
             if not ended.cancelled():

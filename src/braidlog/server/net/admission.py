@@ -1,7 +1,7 @@
-"""One connection's first steps: an introduction before the first frame, and what it may do until its client is known.
+"""A connection until its client has authenticated: the introduction before the first frame, and its limits.
 
-Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets, answers, which token is right (the gatekeeper
-asks). Invariant: whoever was counted as a stranger is let go exactly once.
+Invariant: a connection counted as unauthenticated is uncounted exactly once. Does not handle: sockets, answers, the
+check of tokens (`AccessGate`).
 """
 
 import logging
@@ -18,10 +18,10 @@ log = logging.getLogger("braidlog.session")
 
 
 class AdmittedClient(Protocol):
-    """A connection, as far as it can be admitted."""
+    """What an admission needs of its connection."""
 
     connection: Any
-    """Of any dialect."""
+    """The dialect's protocol state."""
     peer: str
 
     @property
@@ -36,7 +36,7 @@ class AdmittedClient(Protocol):
 
 
 class Admission:
-    """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
+    """Created when a connection opens; unused once its client has authenticated and sent its first frame."""
 
     def __init__(self, gatekeeper: AccessGate, client: AdmittedClient) -> None:
         self._gatekeeper = gatekeeper
@@ -55,19 +55,19 @@ class Admission:
         return 0 if self._was_wrong else 2 if self.is_proving else 1
 
     def enter(self, now: float) -> None:
-        """It is a stranger from now on: it may send little, and not for long."""
+        """Count the connection as unauthenticated, and limit its frame size and time."""
         self._since = now
         self._frame_bytes_max = self._connection.frame_bytes_max
         self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
         self._gatekeeper.enter(self._host, self)
 
     def evict(self) -> None:
-        """Others want its place."""
+        """Close the connection to make room for another unauthenticated one."""
         log.warning("%s: too many unauthenticated connections, %s is cut off", self._client.dialect, self._client.peer)
         self._client.abort()
 
     def leave(self) -> None:
-        """It is gone, or no stranger any more."""
+        """Uncount the connection: it has closed or authenticated."""
         if self._since is not None:
             self._since = None
             self._connection.frame_bytes_max = self._frame_bytes_max
@@ -75,11 +75,11 @@ class Admission:
 
     @property
     def is_open(self) -> bool:
-        """Whether the first bytes are still to come."""
+        """Whether the first bytes are still incomplete."""
         return self._preamble is not None
 
     def meet(self, data: bytes) -> Introduction | Refused | NeedData | None:
-        """The first bytes: an introduction, or (None) the dialect's own, which its connection has then received."""
+        """Read the first bytes: an introduction, or the dialect's own (None), which its connection then receives."""
         assert self._preamble is not None
         self._preamble.receive(data)
         event = self._preamble.next_event()
@@ -92,7 +92,7 @@ class Admission:
         return event if isinstance(event, Introduction) else None
 
     async def prove(self, principal: str, token: bytes) -> bool:
-        self._was_wrong = not self._gatekeeper.holds(principal, token)  # and hears it late
+        self._was_wrong = not self._gatekeeper.holds(principal, token)  # answered after a delay
         return await self._settle(self._gatekeeper.prove(self._host, principal, token))
 
     async def verify_proof(self, holds: Proof) -> bool:
@@ -119,7 +119,7 @@ class Admission:
 
 
 def certified_name(certificate: dict[str, Any] | None) -> str | None:
-    """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
+    """Return the name in a client's verified certificate: its common name, else its first alternative name."""
     if not certificate:
         return None
     common = [str(value) for parts in certificate.get("subject", ()) for field, value in parts if field == "commonName"]
@@ -128,7 +128,7 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
 
 
 def certified_principal(certificate: dict[str, Any] | None, peer: str) -> str | None:
-    """The principal that a client's certificate names; None: a reserved name, which no certificate gives."""
+    """Return the principal that a client's certificate names; None if the name is reserved."""
     name = certified_name(certificate) or ""
     if name in RESERVED:
         log.warning("closing %s: its certificate names %r, a reserved principal", peer, name)

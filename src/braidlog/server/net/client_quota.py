@@ -1,6 +1,6 @@
-"""The quotas of one client: one that moves more than its share is not read from for a while, and its answers say so.
+"""Charges one client's bytes and loop time to its quotas, and throttles it: the session stops reading for a while.
 
-Knows: what is charged, until when nothing is read. Refuses to know: what the shares are (`security/quotas.py`), dialects.
+Answers report the throttle time. The quotas themselves are in `security/quotas.py`.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from braidlog.wire.contract import Output
 
 
 class ChargedClient(Protocol):
-    """A connection, as far as its client is charged."""
+    """What quotas need of a connection."""
 
     connection: Any
-    """Of any dialect."""
+    """The dialect's protocol state."""
     outbox: SendQueue
     principal: str
     client_id: str
@@ -29,14 +29,14 @@ class ChargedClient(Protocol):
     def host(self) -> str: ...
 
     def throttled(self) -> None:
-        """Nothing is read until `read_on`."""
+        """Stop reading until `read_on`."""
         ...
 
     def read_on(self) -> None: ...
 
 
 class ClientQuota:
-    """Of one connection."""
+    """The quota state of one connection."""
 
     __slots__ = ("_counters", "_loop", "_quotas", "timer")
 
@@ -45,20 +45,20 @@ class ClientQuota:
         self._counters = counters
         self._loop = loop
         self.timer: asyncio.TimerHandle | None = None
-        """Until when its client is not read from; None: it is."""
+        """Ends the throttling; None: the client is not throttled."""
 
     @property
     def throttled_ms(self) -> int:
-        """For how long its client is not read from, as far as that is known."""
+        """Remaining throttle time, as far as known."""
         return 0 if self.timer is None else max(math.ceil((self.timer.when() - self._loop.time()) * 1000), 0)
 
     def charge(self, client: ChargedClient, direction: Direction, count: int) -> None:
-        """Its client moved so many bytes."""
+        """Charge bytes that the client sent or received, and throttle it if needed."""
         pause = self._quotas.charge(client.principal, direction, count, self._loop.time(), client.client_id)
         self._throttle(client, pause)
 
     def timed(self, client: ChargedClient, work: Callable[[], None]) -> None:
-        """Do it, and charge the time that it took of the loop's."""
+        """Run `work` and charge the processor time that it took."""
         began = thread_time()
         work()
         took = thread_time() - began
@@ -81,7 +81,7 @@ class ClientQuota:
         client.read_on()
 
     def spelled(self, client: ChargedClient, adapter: Adapter, request: Any, answer: Any) -> Output:  # noqa: ANN401
-        """An answer in bytes. One that goes over a quota says itself for how long nothing more is read."""
+        """Encode and charge an answer. An answer that exceeds a quota reports the resulting throttle time itself."""
         told = answer if self.timer is None else adapter.throttled(answer, self.throttled_ms)
         data: Output = client.connection.respond(request, told)
         if self._quotas.is_unlimited:

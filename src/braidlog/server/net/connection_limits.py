@@ -1,8 +1,7 @@
-"""How many connections there are, in all and from each address, how fast an address opens more; and what one connection may use.
+"""Limits on connections: number in total and per address, rate per address, and the limits of one connection.
 
-Knows: counts, and which connections are idle. Refuses to know: sockets, listeners.
-Invariants: a connection that entered leaves once, whether it was admitted or not; at the limit a new connection takes the place
-of the one that is idle, or only waits, for longest.
+Invariants: each connection enters and leaves exactly once, whether it was admitted or not. At the limit, a new
+connection replaces connections that were idle, or only waited, for longest.
 """
 
 from collections import Counter
@@ -17,32 +16,32 @@ from braidlog.security.quotas import Buckets, Quotas
 CONNECTIONS_MAX = 10_000
 PER_PEER_MAX = 5_000
 BURST_SECONDS = 10.0
-"""An address that was quiet may open as many connections at once as else in so long: programs start."""
+"""Burst of new connections from one address, in seconds of its rate: a starting program opens many connections."""
 
 IDLE_SECONDS_MIN = 2.0
-"""A connection that was silent for so long gives way to a new one at the limit; consumers ask again within half a second."""
+"""Minimum idle time of a connection that may be closed at the limit; consumers poll again within half a second."""
 AT_ONCE_FRACTION = 64
-"""This part of all connections gives way together, because to find the idle ones costs a look at each."""
+"""Close 1/64 of the limit together, because each search for idle connections inspects all of them."""
 LOOK_SECONDS = 1.0
-"""While none is idle, nothing is looked at again for so long."""
+"""Minimum time between two searches when the last one found no idle connection."""
 
 
 class Member(Protocol):
-    """A connection."""
+    """A counted connection."""
 
     @property
     def host(self) -> str: ...
 
     @property
     def silent_since(self) -> float | None:
-        """Since when it is idle or only waits; None while its client is owed an answer."""
+        """Since when the connection is idle or only waits; None while its client is owed an answer."""
         ...
 
     def give_way(self) -> None: ...
 
 
 class ConnectionLimits:
-    """One for all listeners of a node: an address does not become another by knocking at another door."""
+    """Counts the connections of all listeners of a node together: limits per address apply across listeners."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class ConnectionLimits:
         self._total = 0
         self._idle_seconds_min = idle_seconds_min
         self._look_after: dict[str, float] = {}
-        """By peer where the limit is a peer's, else by the empty name: when to look for idle connections again."""
+        """Earliest time of the next search for idle connections, by peer; the empty name is the total limit."""
         self.crowds: list[Collection[Member]] = []
         """The connections of each listener."""
 
@@ -67,7 +66,7 @@ class ConnectionLimits:
         return self._total
 
     def enter(self, peer: str, now: float) -> bool:
-        """One more; False if that is too many, or too soon. Either way it has to `leave`."""
+        """Count a new connection; return False if it exceeds a limit or the rate. Callers must `leave` either way."""
         self._total += 1
         self._peers[peer] += 1
         rate = self._quotas.connections_per_second(peer)
@@ -78,7 +77,7 @@ class ConnectionLimits:
         return self._total <= self.connections_max or self._make_room("", self.connections_max, now)
 
     def _make_room(self, peer: str, limit: int, now: float) -> bool:
-        """Close the connections, of `peer` if one is named, that are silent for longest; whether there was one."""
+        """Close the longest idle connections, only those of `peer` if given; return whether any was closed."""
         if now < self._look_after.get(peer, now):
             return False
         idle = [
@@ -105,22 +104,28 @@ class ConnectionLimits:
 
 
 FRAME_BYTES_PER_SECOND_MIN: Final = 100_000
-"""What has come of a frame buys time at this rate."""
+"""Received bytes of an incomplete frame extend its time limit at this rate."""
 
 
 class SessionLimits(msgspec.Struct, frozen=True):
-    """What one connection may use."""
+    """Limits of one connection."""
 
     in_flight_max: int = 1024
+    """Maximum unanswered requests of one connection; at the limit the node stops reading from it."""
     output_bytes_max: int = 8 * 1024 * 1024
+    """Unsent answer bytes at which the node stops reading from a connection; at four times as many it closes it."""
     output_seconds_max: float = 30.0
+    """Close a connection whose send buffer stays full for this time because its client does not read."""
     frame_seconds_max: float = 30.0
+    """Time to complete a frame after its first byte, plus one second per 100 kB received; then the node closes the
+    connection."""
     idle_seconds_max: float = 600.0
+    """Close a connection without requests in progress whose client has sent nothing for this time."""
 
     def overdue(
         self, now: float, *, blocked_since: float | None, partial_since: float | None, partial_bytes: int
     ) -> str | None:
-        """Why a connection should be cut off that does not read its answers, or has begun a frame, since then."""
+        """Return why the connection should be closed: its client does not read, or does not complete a frame."""
         if blocked_since is not None and now - blocked_since > self.output_seconds_max:
             return f"answers not read within {self.output_seconds_max:g} s"
         allowed = self.frame_seconds_max + partial_bytes / FRAME_BYTES_PER_SECOND_MIN

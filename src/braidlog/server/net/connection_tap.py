@@ -1,8 +1,8 @@
-"""One connection, watched for a while from beside it.
+"""Captures the traffic of one open connection for a while.
 
-Knows: how to stand between a socket and its session, and how to go away again. Refuses to know: dialects, who watches.
-Invariants: a connection that nobody watches has nothing of this in its way; watching begins between two requests, when nothing is
-under way, or nobody could say where a message begins; who watches and does not keep up loses pieces, and is told how many bytes.
+Invariants: a connection without a tap pays nothing. Capture starts between two requests, when nothing is in progress:
+otherwise no observer could find the start of a message. A slow observer loses pieces, and learns how many bytes were
+lost.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from braidlog.server.net.session import Session
 from braidlog.wire.observer import Side
 
 Report = Callable[[WatchedPiece], bool]
-"""report(piece) → whether there was room for it."""
+"""Called with each piece; returns whether there was room for it."""
 _CLIENT: Final = Side.CLIENT.value
 _SERVER: Final = Side.SERVER.value
 
 
 class ConnectionTap(asyncio.Protocol):
-    """Stands in for a session at its transport: passes everything on, and tells what it was."""
+    """Replaces a session at its transport: forwards every call, and reports the bytes."""
 
     def __init__(self, session: Session, report: Report, now_ns: Callable[[], int]) -> None:
         assert session.outbox.transport is not None
@@ -37,7 +37,7 @@ class ConnectionTap(asyncio.Protocol):
         self.session.outbox.speak_through(cast("asyncio.Transport", TappedTransport(self._transport, self._wrote)))
 
     def detach(self) -> None:
-        """Go away; the connection stays."""
+        """Remove the tap; the connection stays open."""
         if not self._is_over:
             self._is_over = True
             self._transport.set_protocol(self.session)
@@ -48,7 +48,7 @@ class ConnectionTap(asyncio.Protocol):
         if not self._has_begun or self._is_over:
             return
         if self._lost or len(data) > WATCHED_BYTES_MAX:
-            # After a gap nobody can say where a message begins: from here on only bytes are counted.
+            # After a gap the start of a message is unknown: from here on only bytes are counted.
             self._lost += len(data)
             self._report(WatchedPiece(self._now_ns(), side, lost=self._lost))
         elif not self._report(WatchedPiece(self._now_ns(), side, data)):
@@ -57,7 +57,7 @@ class ConnectionTap(asyncio.Protocol):
     def _wrote(self, data: bytes) -> None:
         self._tell(_SERVER, data)
 
-    # -- the loop calls --------------------------------------------------------------------------------------
+    # -- callbacks of the event loop -------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
@@ -82,7 +82,7 @@ class ConnectionTap(asyncio.Protocol):
 
 
 class TappedTransport:
-    """A transport that tells what is written to it; everything else is the transport's own."""
+    """A transport that reports written bytes and delegates everything else."""
 
     def __init__(self, transport: asyncio.Transport, wrote: Callable[[bytes], None]) -> None:
         self._transport = transport
@@ -96,5 +96,5 @@ class TappedTransport:
         self._wrote(b"".join(pieces))
         self._transport.writelines(pieces)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the transport has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the transport
         return getattr(self._transport, name)

@@ -1,8 +1,7 @@
-"""A port: accepts connections, keeps account of them, cuts off who keeps others waiting.
+"""A listener: accepts the connections of one port, counts them, and closes overdue ones.
 
-Knows: sockets, TLS, caps. Refuses to know: dialects beyond the adapter it was given.
-Invariant: every connection is counted, and turned away if it is one too many; every connection is swept: one that neither reads
-nor writes nor ends its frame in time is closed.
+Invariants: every connection is counted, and rejected if it exceeds a limit. A connection that exceeds a time limit is
+closed by the next sweep. Does not handle: dialects, beyond its adapter.
 """
 
 import asyncio
@@ -31,11 +30,11 @@ _numbers = count(1)
 SWEEP_SECONDS = 1.0
 HANDSHAKE_SECONDS_MAX = 5.0
 FAREWELL_SECONDS_MAX = 1.0
-"""How long a TLS client may take to say goodbye too."""
+"""Time limit of the TLS shutdown."""
 
 
 class Listener(SessionOwner):
-    """One dialect on one port."""
+    """Serves one dialect on one port."""
 
     def __init__(  # noqa: PLR0913 - each is one thing that a port has
         self,
@@ -86,7 +85,7 @@ class Listener(SessionOwner):
         return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
-        """Serve a port; `bound` are its sockets, if it was taken before."""
+        """Serve a port; `bound`: its sockets, if it is already bound."""
         loop = asyncio.get_running_loop()
         for each in bound or listen(host, port, f"listener {self.adapter.dialect}"):
             server = await loop.create_server(
@@ -105,7 +104,7 @@ class Listener(SessionOwner):
         return self._session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._gatekeeper)
 
     async def adopt(self, connected: socket.socket) -> None:
-        """Serve a connection that somebody else has accepted, and read nothing of."""
+        """Serve a connection that was accepted elsewhere, and from which nothing was read."""
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_session,
@@ -114,7 +113,7 @@ class Listener(SessionOwner):
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self.tls else None,
                 ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self.tls else None,
             )
-        except OSError as error:  # ssl's own errors are of this kind too
+        except OSError as error:  # includes ssl's errors
             log.warning("%s: a connection is closed: %s", self.adapter.dialect, error)
             connected.close()
 
@@ -126,7 +125,7 @@ class Listener(SessionOwner):
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A stream may have nothing to say for days: whether its client is still there, only the kernel can ask.
+            # A stream may be silent for days: only keepalive then detects that its client has disconnected.
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         session.number = next(_numbers)
         self._sessions.add(session)
@@ -150,7 +149,7 @@ class Listener(SessionOwner):
         return host or (name[0] if name else "127.0.0.1"), port or self.port
 
     async def sweep(self) -> None:
-        """Close who is overdue."""
+        """Close overdue connections."""
         self._detect_disconnected_clients()
         now = asyncio.get_running_loop().time()
         for session in list(self._sessions):
@@ -161,7 +160,7 @@ class Listener(SessionOwner):
                 session.abort()
 
     def _detect_disconnected_clients(self) -> None:
-        """Ask the kernel about sockets that are not read: no loop reports their end."""
+        """Poll sockets that are not read: the event loop does not report their disconnect."""
         unread = {number: each for each in self._sessions if (number := each.unread_socket) is not None}
         poll = select.poll()
         for number in unread:
@@ -170,7 +169,7 @@ class Listener(SessionOwner):
             unread[number].client_disconnected(is_reset=event != select.POLLRDHUP)
 
     async def stop(self, drain_seconds: float) -> None:
-        """Accept no more, let what was asked be answered, then close."""
+        """Stop accepting, drain requests for at most `drain_seconds`, then close all connections."""
         for server in self._servers:
             server.close()
         for session in list(self._sessions):

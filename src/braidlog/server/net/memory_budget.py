@@ -1,9 +1,9 @@
-"""What all connections of a node hold in memory together: frames that are not whole yet, long polls, answers not taken yet;
-beside what the node keeps for its clients (groups, transactions), which takes room and cannot be let go.
+"""The memory budget of a node's connections: incomplete frames, long polls, unsent answers.
 
-Knows: who holds how much, who waits for room. Refuses to know: why. Invariant: together they hold no more than `bytes_max` and
-what one read or one answer adds: once it is reached, whoever holds most is let go, and nobody begins anything until there is
-room. A client that sends whole requests and takes its answers holds next to nothing, and is never the one that goes.
+Client state (groups, transactions) uses part of the budget and cannot be freed.
+Invariant: together they hold at most `bytes_max` plus one read or answer. At the limit the budget closes the largest
+holders, and no request starts until memory is free. A client that sends complete requests and reads its answers holds
+almost nothing, and is never closed.
 """
 
 import logging
@@ -14,13 +14,13 @@ from typing import Protocol
 log = logging.getLogger("braidlog.budget")
 
 SMALL_BYTES = 16 * 1024
-"""What a connection may hold without anyone counting: so the usual request costs one comparison."""
+"""Connections with less are not counted: the usual request then costs one comparison."""
 _COUNT_SECONDS = 0.01
 _ROOM = 7 / 8
 
 
 class Holder(Protocol):
-    """Whoever holds memory and can be made to give it back."""
+    """Holds memory that `abort` frees."""
 
     @property
     def peer(self) -> str: ...
@@ -33,13 +33,13 @@ class Holder(Protocol):
 
 
 class Budget:
-    """One for all listeners of a node."""
+    """The budget of all listeners of a node."""
 
     def __init__(self, bytes_max: int, now: Callable[[], float] = time.monotonic) -> None:
         self.bytes_max = bytes_max
         self.bytes_held = 0
         self.bytes_kept = 0
-        """What the node keeps for its clients; whoever keeps it bounds it."""
+        """Bytes of client state, which its owner limits."""
         self.let_go = 0
         self._now = now
         self._counted_at = now()
@@ -49,11 +49,11 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        return self.bytes_held >= self.bytes_max - self.bytes_kept  # asked for every request: no call for the room
+        return self.bytes_held >= self.bytes_max - self.bytes_kept  # runs per request: inlined
 
     @property
     def is_short(self) -> bool:
-        """Whether who can spare something should give it back, before somebody has to be let go."""
+        """Whether holders should free what they can, before connections have to be closed."""
         return self.bytes_held + self.bytes_kept >= self.bytes_max * _ROOM
 
     @property
@@ -61,7 +61,7 @@ class Budget:
         return self.bytes_max - self.bytes_kept
 
     def note(self, holder: Holder, held: int) -> None:
-        """`holder` holds so much now."""
+        """Record how many bytes `holder` holds now."""
         before = self._held.get(holder, 0)
         if (held <= SMALL_BYTES and not before) or holder in self._leaving:
             return
@@ -72,29 +72,29 @@ class Budget:
             self._held[holder] = held
         self.bytes_held += held - before
         if self.is_full and held > before:
-            self.settle()  # somebody goes only for what is held now, not for what was when it was said last
+            self.settle()  # recount first: earlier reports may be out of date
         elif held < before:
             self._release()
 
     def wait(self, holder: Holder) -> None:
-        """Tell `holder` when there is room again."""
+        """Call the holder's `room_again` once there is room."""
         self._waiting[holder] = None
         if self._now() - self._counted_at > _COUNT_SECONDS:
             self.settle()
 
     def forget(self, holder: Holder) -> None:
-        """It is gone, and with it what it held."""
+        """Remove a holder and its bytes."""
         self.bytes_held -= self._held.pop(holder, 0) + self._leaving.pop(holder, 0)
         self._waiting.pop(holder, None)
         self._release()
 
     def reserve(self, kept: int) -> None:
-        """So much is kept beside what connections hold."""
+        """Set the bytes of client state."""
         self.bytes_kept = kept
         self.settle()
 
     def settle(self) -> None:
-        """Count anew: answers leave without anyone saying so. Done now and then, and whenever there seems to be no room."""
+        """Recount all holders: sent answers are not reported. Called regularly, and when the budget seems full."""
         self._counted_at = self._now()
         self._held = {holder: held for holder in self._held if (held := holder.held_bytes()) > SMALL_BYTES}
         self.bytes_held = sum(self._held.values()) + sum(self._leaving.values())
@@ -103,7 +103,7 @@ class Budget:
         self._release()
 
     def _make_room(self) -> None:
-        """Let the largest go. What they held counts until they are gone: a loop that is busy frees nothing."""
+        """Close the largest holders. Their bytes count until they have ended: a busy loop frees nothing."""
         staying = sum(self._held.values())
         if staying < self._bytes_for_connections:
             return

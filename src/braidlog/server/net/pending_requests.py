@@ -1,7 +1,7 @@
-"""The requests of one connection that are under way, and those whose answers wait for their turn.
+"""The requests of one connection that are in progress, and answers that wait for earlier ones.
 
-Knows: which of them may be ended, which only wait. Refuses to know: how requests are read and answered, any dialect, any service.
-Invariant: of an ordered dialect every request without an answer has a place in line; none waits there for what has left it.
+Invariant: in an ordered dialect, every unanswered request has a place in line, and no answer waits for a request that
+has left the line.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from braidlog.server.net.memory_budget import SMALL_BYTES
 from braidlog.server.net.scheduler import Running
 
 PENDING: Final = object()
-"""The answer of a request that has none yet."""
+"""Placeholder of an answer that does not exist yet."""
 WAITING_BYTES = 5632
-"""What a request takes while it waits, whatever it is: measured with long polls."""
+"""Memory of a waiting request, measured with long polls."""
 FEW_WAITING = SMALL_BYTES // WAITING_BYTES
-"""Nobody counts these; and while memory is short, a connection has no more."""
+"""Waiting requests that are not counted in the budget; while memory is short, they are a connection's maximum."""
 
 
 class Turn:
-    """A request and, once it is there, its answer."""
+    """A request, and its answer once it exists."""
 
     __slots__ = ("answer", "began", "is_held_back", "request", "running")
 
@@ -31,11 +31,11 @@ class Turn:
         self.is_held_back = False
         self.running: Running | None = None
         self.began = began
-        """When, if its time is taken."""
+        """When the request began, if its duration is sampled, else 0."""
 
     @property
     def only_waits(self) -> bool:
-        """It has begun, and its client is owed no answer: a long poll, a place in line."""
+        """Whether the request has begun and may be dropped without an answer: a long poll, a wait for its turn."""
         return self.running is not None and self.running.may_end and not self.running.must_finish
 
 
@@ -46,16 +46,16 @@ class PendingRequests:
         self.is_ordered = is_ordered
         """Whether answers leave in the order of their requests."""
         self.line: deque[Turn] = deque()
-        """In order, those that have no answer yet, or whose answers wait for another's."""
+        """Requests in order that have no answer yet, or whose answers wait for earlier ones."""
         self.under_way: set[Turn] = set()
         self.beside: set[Turn] = set()
-        """Streams, which give answers beside those of other requests."""
+        """Streams, whose frames are sent between the answers of other requests."""
         self.has_held_back = False
-        """Whether any that could go on has no room for its answer."""
+        """Whether a request that could resume has no room for its answer."""
         self._alone: asyncio.Future[None] | None = None
 
     def add(self, turn: Turn) -> None:
-        """It has to wait."""
+        """Add a request that has to wait."""
         self.under_way.add(turn)
         self.queue(turn)
 
@@ -70,7 +70,7 @@ class PendingRequests:
             self._alone.set_result(None)
 
     async def others_ended(self) -> None:
-        """Wait until the one that asks is the last. It is not under way yet: it is when it has to wait."""
+        """Wait until the calling request is the only one in progress; it counts only once it has to wait."""
         if self.under_way:
             self._alone = asyncio.get_running_loop().create_future()
             await self._alone
@@ -84,7 +84,7 @@ class PendingRequests:
 
     @property
     def running(self) -> list[Running]:
-        """What runs for this client."""
+        """Coroutines that run for this connection."""
         turns = (*self.line, *self.under_way, *self.beside)
         return [turn.running for turn in turns if turn.running is not None]
 
@@ -92,7 +92,7 @@ class PendingRequests:
         return self.is_ordered and bool(self.line) and self.line[0] is turn
 
     def resume_held_back(self, has_room: Callable[[Turn], bool]) -> None:
-        """Resume those that were held back, in order, as long as there is room."""
+        """Resume held-back requests in order, while there is room."""
         for turn in (*(self.line if self.is_ordered else self.under_way), *self.beside):
             if turn.is_held_back and turn.running is not None:
                 if not has_room(turn):
@@ -102,13 +102,13 @@ class PendingRequests:
         self.has_held_back = False
 
     def run_out(self, is_wanted: Callable[[Any], bool]) -> None:
-        """Answer the long polls of these requests with what there is."""
+        """Answer matching long polls early, with the data that exists."""
         for turn in list(self.under_way):
             if turn.running is not None and is_wanted(turn.request):
                 turn.running.run_out()
 
     def run_out_all(self) -> None:
-        """The same of all. If all of them wait for other clients, as members of a group do, they end."""
+        """Answer all long polls early. If all requests wait for other clients, as group members do, cancel them."""
         running = self.running
         for each in running:
             each.run_out()
@@ -116,8 +116,8 @@ class PendingRequests:
             self.forget()
 
     def forget_waits(self) -> None:
-        """End what only waits, with all that was asked after it. A long poll that others are behind is answered with what there
-        is."""
+        """Drop the first request that only waits, and all later ones; a long poll with later requests is answered early
+        instead."""
         kept: list[Turn] = []
         for turn in self.line:
             is_last = turn is self.line[-1]
@@ -131,11 +131,11 @@ class PendingRequests:
                 self.under_way.discard(turn)
 
     def forget(self) -> None:
-        """The client is gone: what may be ended is ended, and nothing is answered any more."""
+        """The client has disconnected: cancel requests that may be cancelled, and drop all answers."""
         for turn in (*self.under_way, *self.line, *self.beside):
             if turn.running is not None:
                 turn.running.cancel()
-                turn.running = None  # each knows the other: together they would keep this connection's buffers alive
+                turn.running = None  # break the cycle, which would keep this connection's buffers alive
         self.line.clear()
         self.under_way.clear()
         self.beside.clear()

@@ -1,6 +1,6 @@
-"""Ports, taken before anyone is served: one that is in use fails a start at once, before anything was recovered.
+"""Binds ports before recovery: a port in use fails the start immediately.
 
-Invariant: who connects between `listen` and the first turn of the one who serves the port waits in the kernel's line.
+Invariant: clients that connect between `listen` and the start of the listener wait in the kernel's backlog.
 """
 
 import socket
@@ -13,7 +13,7 @@ BACKLOG = 1024
 
 
 def listen(host: str, port: int, who: str) -> list[socket.socket]:
-    """A socket for each address that `host` stands for, listening."""
+    """Return a listening socket for each address of `host`."""
     bound: list[socket.socket] = []
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -47,7 +47,7 @@ def close_all(bound: dict[str, list[socket.socket]]) -> None:
 def advertised_addresses(
     config: ServerConfig, bound: Mapping[str, Sequence[socket.socket]]
 ) -> dict[str, tuple[str, int]]:
-    """Where clients reach this node, by dialect, as it tells the others of its cluster."""
+    """Return the addresses that this node registers for its listeners, by dialect."""
     found = {}
     for name, sockets in bound.items():
         settings: ListenerConfig = getattr(config.listeners, name)

@@ -1,13 +1,12 @@
-"""When the loop runs the work of a connection: a request at once, on the caller's stack; what has to wait, in fair turns.
+"""Runs the work of connections: a request immediately on the caller's stack, waiting work in fair turns.
 
-Knows: the protocol between coroutines and futures, connections that have work left, for how long the loop was busy with them.
-Refuses to know: requests, sockets, what the work is.
-Most requests never wait (a ping, a fetch of what is there), and need no task. Handlers await only futures of this loop;
-`asyncio.timeout` and `current_task` are not available in them. A coroutine whose client has gone is ended only where it waits on
-an `Cancellable` (a long poll, a place in line): anywhere else it is in the middle of a change, which goes on to its end.
-Invariants: answers, woken long polls and requests to read have a line each, none waits behind another's, and within a line the
-work of one connection is done in its order; between two pieces of work that took `SLICE_SECONDS` together the loop looks at its
-sockets, however many wait here: a client that asks little is served from there, and never stands in line.
+Most requests never wait (a ping, a fetch of existing records) and need no task. Handlers await only futures of this
+loop; `asyncio.timeout` and `current_task` are not available in them. A coroutine whose client has disconnected is
+cancelled only where it waits on a `Cancellable` (a long poll, a wait for its turn): elsewhere it is changing state, and
+it runs to its end.
+Invariants: answers, woken long polls and reads each have their own queue, and none delays another. Within a queue, the
+work of one connection runs in order. After `SLICE_SECONDS` of queued work the loop polls its sockets, regardless of the
+queue's length: a client with few requests is served from its socket and never queues.
 """
 
 import asyncio
@@ -21,33 +20,33 @@ Done = Callable[[Any, BaseException | None], None]
 
 PartitionLocks = Callable[[], bool]
 Go = Callable[[Callable[[], None], bool], None]
-"""go(resume, is_poll): calls it, now or in its turn; whether it resumes a long poll."""
+"""go(resume, is_poll): calls `resume` now or in its turn; `is_poll`: it resumes a long poll."""
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
 
 class Cancellable(asyncio.Future[T], Generic[T]):
-    """A future whose waiter may be ended while it waits: nothing is half done there."""
+    """A future whose waiter may be cancelled: it is not in the middle of a change."""
 
 
 class Polling(Cancellable[T], Generic[T]):
-    """A future of a long poll: its waiter may be made to answer early, with what it has."""
+    """A future of a long poll, whose waiter can be made to answer early."""
 
 
 class Deferrable(Polling[T], Generic[T]):
-    """A future whose waiter may also be made to wait longer: it holds nothing that others wait for."""
+    """A future of a long poll, whose waiter may also be delayed: it holds nothing that other requests wait for."""
 
 
 class MustFinish(Cancellable[T], Generic[T]):
-    """A future whose waiter has changed something, and tells its client soon what came of it: a node that stops waits for it."""
+    """A future whose waiter has changed state and will soon answer: a stopping node waits for it."""
 
 
 class Parked(Cancellable[T], Generic[T]):
-    """A future whose waiter waits for other clients, as a member of a group does: it ends when its own client has closed."""
+    """A future whose waiter waits for other clients, as a group member does; cancelled when its own client closes."""
 
 
 async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
-    """Let others have a turn of the loop. Whoever waits here may be ended."""
+    """Yield to the event loop for one turn; the waiter may be cancelled."""
 
     def wake() -> None:
         if not turn.done():
@@ -59,10 +58,10 @@ async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Running:
-    """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
+    """A coroutine that had to wait. `cancel` ends it at its next cancellable wait; then `done` is not called.
 
-    After a wait on a `Deferrable` it goes on only if its `gate` says so; else whoever owns the gate calls `resume`
-    later. After any wait, `go` may let others go first.
+    After a wait on a `Deferrable`, it resumes only if `gate` returns True; else the owner of the gate calls `resume`
+    later. After any wait, `go` may run other work first.
     """
 
     __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_is_run_out", "_waiting")
@@ -85,7 +84,7 @@ class Running:
 
     def _wait(self, future: "asyncio.Future[Any] | None") -> None:
         if future is None:
-            # A bare `yield`, as of `asyncio.sleep(0)`: go on in the loop's next turn.
+            # A bare `yield`, as in `asyncio.sleep(0)`: resume in the loop's next turn.
             loop = asyncio.get_running_loop()
             future = loop.create_future()
             future.set_result(None)
@@ -106,7 +105,7 @@ class Running:
             self._go(self._proceed, isinstance(self._waiting, Deferrable))
 
     def _proceed(self) -> None:
-        # Asked now and not when the wait ended: of a thousand that were woken together, not all have room for their answers.
+        # Checked now, not when the wait ended: of a thousand woken together, not all have room for their answers.
         if not isinstance(self._waiting, Deferrable) or self._gate():
             self.resume()
 
@@ -120,14 +119,14 @@ class Running:
             self._done(stop.value, None)
         except _NOT_OURS:
             raise
-        except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
+        except BaseException as error:  # noqa: BLE001 - passed to `done`, never swallowed
             self._done(None, error)
         else:
             self._wait(waiting)
 
     @property
     def may_end(self) -> bool:
-        """Whether it waits where it may be ended."""
+        """Whether the current wait may be cancelled."""
         return isinstance(self._waiting, Cancellable)
 
     @property
@@ -139,7 +138,7 @@ class Running:
         return isinstance(self._waiting, Parked)
 
     def run_out(self) -> bool:
-        """End this long poll, and later ones of the coroutine, with what there is. False if it waits for something else."""
+        """End this long poll and later ones of the coroutine early; False if it waits for something else."""
         self._is_run_out = True
         if not isinstance(self._waiting, Polling):
             return False
@@ -148,7 +147,7 @@ class Running:
         return True
 
     def cancel(self) -> None:
-        """End it here if it may be ended here, else at the next place where it may, else let it finish."""
+        """Cancel the coroutine now, or at its next cancellable wait; without one it runs to its end."""
         self._cancelled = True
         if self.may_end:
             self._end()
@@ -161,21 +160,21 @@ class Running:
 
 
 def step(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any, BaseException | None]:
-    """Run until it ends (True, its value, its error) or waits (False, what it waits for, None)."""
+    """Run until the coroutine ends (True, its value, its error) or waits (False, its future, None)."""
     try:
         return False, coroutine.send(None), None
     except StopIteration as stop:
         return True, stop.value, None
     except _NOT_OURS:
         raise
-    except BaseException as error:  # noqa: BLE001 - handed on, never swallowed
+    except BaseException as error:  # noqa: BLE001 - returned, never swallowed
         return True, None, error
 
 
 def start(
     coroutine: Coroutine[Any, Any, Any], done: Done, gate: PartitionLocks = lambda: True, go: Go | None = None
 ) -> Running | None:
-    """Run until it ends (then `done` was called and None is returned) or waits (then it goes on by itself)."""
+    """Run until the coroutine ends (calls `done`, returns None) or waits (it then resumes automatically)."""
     ended, value, error = step(coroutine)
     if ended:
         done(value, error)
@@ -187,57 +186,57 @@ SLICE_REQUESTS: Final = 64
 SLICE_REQUESTS_MIN: Final = 8
 SLICE_SECONDS: Final = 0.005
 QUICK, UNKNOWN, SLOW = range(3)
-"""How long the last reads of a connection took, which chooses the line of its next one."""
+"""Speed of a connection's last reads, which selects the queue of its next one."""
 SLOW_SECONDS: Final = 0.001
 COUNTED_SECONDS_MIN: Final = 0.0002
-"""Sockets that take less are not counted: to count one takes another look at the sockets."""
+"""Reads that take less are not counted: counting costs another turn of the loop."""
 AT_ONCE: Final = 64
-"""Requests that resume in one turn of the loop without waiting in line, half as many long polls: the usual number is one."""
+"""Requests that resume in one turn of the loop without queueing, half as many long polls: usually one."""
 
 Work = Callable[[], None]
 Line = OrderedDict[object, deque[Work]]
 
 
 class FairScheduler:
-    """One for all listeners of a node."""
+    """Queues the work of all listeners of a node."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self.clock = clock
         self._loop = asyncio.get_running_loop()
         self._answers: Line = OrderedDict()
-        """Requests that have what they waited for, an append's sync for example."""
+        """Requests whose wait has ended, such as an append after its sync."""
         self._polls: Line = OrderedDict()
-        """Woken long polls: an append wakes all of its partition, and its own answer does not wait behind them."""
+        """Woken long polls: an append wakes all of its partition, but its own answer does not wait for them."""
         self._reads: tuple[Line, ...] = (OrderedDict(), OrderedDict(), OrderedDict())
-        """Received bytes, by the speed of their connection: to read a compressed body takes milliseconds."""
+        """Received bytes, by the speed of their connection: reading a compressed body takes milliseconds."""
         self._lines = (self._answers, self._polls, *self._reads)
         self._is_due = False
         self._at_once = AT_ONCE
         self._served_seconds = 0.0
         self._processor_seconds = thread_time()
         self.waits = 0
-        """How often someone had to stand in line."""
+        """How often work was queued."""
 
     @property
     def crowd(self) -> int:
-        """How many connections have work left."""
+        """Connections with queued work."""
         return sum(map(len, self._lines))
 
     @property
     def slice_requests(self) -> int:
-        """How many requests of one connection are served before others: the fewer, the more wait."""
+        """Requests of one connection per turn; fewer, the more connections wait."""
         crowd = self.crowd
         return max(SLICE_REQUESTS // (1 + crowd), SLICE_REQUESTS_MIN) if crowd else SLICE_REQUESTS
 
     @property
     def is_used_up(self) -> bool:
-        """Whether sockets were served for a whole slice in this turn of the loop: what they bring now waits for its turn."""
+        """Whether this turn of the loop has served sockets for a whole slice: further reads must queue."""
         return self._served_seconds >= SLICE_SECONDS
 
     def served(self, seconds: float, speed: int) -> int:
-        """Count what it took to serve the socket of a connection that had this speed; return the speed that it has now."""
+        """Count the time of a read of a connection with this speed; return its new speed."""
         if seconds >= SLOW_SECONDS:
-            # On a busy machine the loop may have been kept from its processor meanwhile.
+            # On a busy machine the loop's thread may not have run all this time.
             before, self._processor_seconds = self._processor_seconds, thread_time()
             seconds = min(seconds, self._processor_seconds - before)
         if seconds >= COUNTED_SECONDS_MIN:
@@ -247,7 +246,7 @@ class FairScheduler:
         return min(speed + 1, SLOW) if seconds >= SLOW_SECONDS else QUICK
 
     def wait(self, who: object, work: Work, speed: int = QUICK) -> None:
-        """Read more when it is `who`'s turn; also if it is gone by then."""
+        """Queue a read of connection `who`; it runs even if the connection has ended by then."""
         self._stand(self._reads[speed], who, work)
 
     def _stand(self, line: Line, who: object, work: Work) -> None:
@@ -261,8 +260,8 @@ class FairScheduler:
             self._loop.call_soon(self._run_scheduled)
 
     def go_on(self, who: object, work: Work, *, is_poll: bool = False) -> None:
-        """Resume a request that has what it waited for. One sync may end a thousand waits: then the others resume in their
-        turns, also if their clients are gone by then: a change is finished."""
+        """Resume a request whose wait has ended. One sync may end a thousand waits: the rest resume in turns, even if
+        their clients have disconnected, so that every change is finished."""
         if self._at_once == AT_ONCE:
             self._loop.call_soon(self._restart)
         line, kept = (self._polls, AT_ONCE // 2) if is_poll else (self._answers, 0)
@@ -285,7 +284,7 @@ class FairScheduler:
                 who, works = line.popitem(last=False)
                 work = works.popleft()
                 if works:
-                    line[who] = works  # behind the others
+                    line[who] = works  # after the other connections
                 self._processor_seconds = thread_time()
                 work()
                 if self.clock() >= until:

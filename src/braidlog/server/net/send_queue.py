@@ -1,8 +1,7 @@
-"""What connections send: bytes, and slices of files that are read when they leave.
+"""The send queue of a connection: answers in memory and slices of files, combined into few writes.
 
-Knows: how many bytes an answer has, how several become few writes, the transport they leave by, what of them is still in memory.
-Refuses to know: dialects, order, and what to do about a client that takes nothing.
-Invariant: what is given out has exactly the bytes that were announced: a file that gives fewer is a fault.
+File slices are read when they are sent. Invariant: an answer has exactly its announced size; a file that yields fewer
+bytes raises a fault. Does not handle: dialects, the order of answers, clients that do not read.
 """
 
 import asyncio
@@ -16,31 +15,30 @@ from braidlog.server.net.scheduler import Cancellable
 from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
-"""A piece up to this is copied next to its neighbours; a larger one leaves from where it is."""
+"""Pieces up to this size are copied together; larger ones are sent without a copy."""
 TOGETHER_BYTES = 512 * 1024
-"""Pieces leave in one call of the kernel until they have so much together: each call wakes a client that waits, which costs both
-ends more than it saves."""
+"""Pieces are combined into one system call up to this size: each call wakes a waiting client, which costs both ends."""
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
-"""A slice of so much is sent by the kernel, out of its own pages, where the socket takes it."""
+"""Slices of at least this size are sent from the page cache with sendfile, where the socket allows it."""
 
 
 _PIECE_BYTES_MIN = 4 * 1024
-"""Pieces that have less than this on average are copied into one."""
+"""Pieces that are smaller than this on average are copied into one."""
 
 
 class Led(NamedTuple):
-    """A large slice of a file, and what goes before it."""
+    """A large slice of a file, and the bytes before it."""
 
     head: bytes
     slice: Slice
 
 
 Sent = bytes | Sequence[bytes]
-"""What is written at once: bytes, or several pieces of them."""
+"""Data of one write: bytes, or several pieces."""
 
 
 class SendQueue:
-    """What is ready to be sent over one connection, the transport that it leaves by, and what was sent and has not left."""
+    """Ready answers of one connection, its transport, and written bytes that have not left yet."""
 
     __slots__ = (
         "_has_slices", "_largest_write_bytes", "_socket", "_socket_number", "_unsent_bytes_most", "_writable", "blocked_since",
@@ -49,7 +47,7 @@ class SendQueue:
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
-        """None: there is no connection, or it has ended."""
+        """None before the connection and after its end."""
         self.bytes_out = 0
         self._forget()
 
@@ -57,12 +55,12 @@ class SendQueue:
         self._socket: tuple[asyncio.Transport, int] | None = None
         """The transport of a plain socket, and the socket's descriptor."""
         self._socket_number: int | None = None
-        """The same descriptor, while what is sent passes nobody else on its way."""
+        """That descriptor while no tap sits before the socket: sendfile would bypass it."""
         self._writable: asyncio.Future[None] | None = None
         self.blocked_since: float | None = None
-        """When the transport's buffer got full; None while the client takes what is sent."""
+        """When the transport's buffer became full; None while it has room."""
         self.held_bytes = 0
-        """Of answers that are not sent yet, those that wait for their turn included."""
+        """Bytes of answers that are not written yet, including those that wait for earlier ones."""
         self.has_unsent = False
         self.ready: list[Output] = []
         self._has_slices = False
@@ -81,23 +79,23 @@ class SendQueue:
 
     @property
     def descriptor(self) -> int | None:
-        """Of the socket, as long as it is open."""
+        """Descriptor of the socket while it is open."""
         connected = None if self.transport is None else self.transport.get_extra_info("socket")
         return None if connected is None or connected.fileno() < 0 else int(connected.fileno())
 
     def speak_through(self, transport: asyncio.Transport) -> None:
-        """Write to this transport from now on: an observer puts its own before the socket's, and takes it away again."""
+        """Replace the transport: a tap puts its own before the socket's, and removes it later."""
         self.transport = transport
         self._socket_number = self._socket[1] if self._socket is not None and self._socket[0] is transport else None
 
     def disconnect(self) -> None:
-        """The connection has ended: nothing of it is kept but how many bytes were sent."""
+        """Reset everything but the count of sent bytes: the connection has ended."""
         self.transport = None
         self.unblock()
         self._forget()
 
     def block(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The client takes nothing: who pushes waits."""
+        """The transport's buffer is full: `writable` waits."""
         self.blocked_since = loop.time()
         self._writable = Cancellable(loop=loop)
 
@@ -112,26 +110,26 @@ class SendQueue:
         return self._writable is not None
 
     async def writable(self) -> None:
-        """Return when the client takes something, or has gone."""
+        """Wait until the transport has room or the connection has ended."""
         while self._writable is not None:
             await self._writable
 
     # -- what is ready ---------------------------------------------------------------------------------------
 
     def hold(self, output: Output) -> int:
-        """Count it from now on; its size. What it has in files counts too: it is in memory once it leaves."""
+        """Count an answer as held and return its size. File slices count too: sending reads them into memory."""
         size = len(output) if isinstance(output, bytes) else size_of(output)
         self.held_bytes += size
         return size
 
     def add(self, output: Output) -> None:
-        """It leaves next, after what was added before."""
+        """Append an answer to the ready ones."""
         self.ready.append(output)
         if type(output) is not bytes:
             self._has_slices = True
 
     def add_pieces(self, answers: list[bytes], size: int) -> None:
-        """They leave next, and have `size` bytes together."""
+        """Append answers of `size` bytes together, and count them as held."""
         self.ready += answers
         self.held_bytes += size
 
@@ -139,7 +137,7 @@ class SendQueue:
         self.ready.clear()
 
     def take_ready(self) -> Iterable[Sent | Led]:
-        """Everything that is ready, in few pieces; what was taken is held no more."""
+        """Remove and return everything ready, in few pieces; it no longer counts as held."""
         ready, self.ready = self.ready, []
         if self._has_slices:
             self._has_slices = False
@@ -159,7 +157,7 @@ class SendQueue:
     # -- writing ---------------------------------------------------------------------------------------------
 
     def flush(self, transport: asyncio.Transport, unsent_bytes_max: int) -> bool:
-        """Write what is ready; False if the client has not taken `unsent_bytes_max` and more of what was written before."""
+        """Write what is ready; False if more than `unsent_bytes_max` written bytes have not left yet."""
         for data in self.take_ready():
             if self.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
                 return False
@@ -170,7 +168,7 @@ class SendQueue:
         return True
 
     def send(self, transport: asyncio.Transport, data: Sent) -> None:
-        """Write it. Of several pieces all are kept in memory until the last one has left."""
+        """Write data. All of its pieces stay in memory until the last one has left."""
         size = _bytes_of(data)
         if self.has_unsent and transport.get_write_buffer_size():
             self._unsent_bytes_most += size
@@ -185,7 +183,7 @@ class SendQueue:
         self.bytes_out += size
 
     def _send_ordered(self, transport: asyncio.Transport, led: Led) -> None:
-        """Out of the file, as far as the socket takes it now; what is left is read and waits like everything else."""
+        """Send from the file as much as the socket accepts now; read and write the rest."""
         head, sent = led.head, 0
         if self._socket_number is not None and not transport.get_write_buffer_size():
             sent = send_from_file(self._socket_number, led)
@@ -197,7 +195,7 @@ class SendQueue:
             self.send(transport, read_slice(led.slice, sent - len(head)))
 
     def write(self, transport: asyncio.Transport, data: bytes) -> bool:
-        """Write while nothing is ready and nothing waits; whether all of it has left."""
+        """Write while nothing else is ready or unsent; return whether all of it has left."""
         transport.write(data)
         self.bytes_out += len(data)
         if not transport.get_write_buffer_size():
@@ -207,10 +205,10 @@ class SendQueue:
         return False
 
     def bytes_kept(self) -> int:
-        """What is in memory: of answers in line, and of answers that were not taken."""
+        """Return the bytes in memory of held and of unsent answers."""
         unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
         if unsent:
-            # Of a write that has left in part, that part is kept too, until the rest has left.
+            # The sent part of a write stays in memory until its rest has left.
             unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)
         return self.held_bytes + unsent
 
@@ -226,9 +224,9 @@ def _bytes_of(data: Sent) -> int:
 
 
 def writes(outputs: Sequence[Output]) -> Iterator[Sent | Led]:
-    """The bytes of all outputs in their order, in few writes; of large slices, where they are."""
+    """Combine outputs in order into few writes; large slices stay references to their files."""
     run: list[bytes] = []
-    """Small pieces, which follow those of `together`."""
+    """Small pieces after those of `together`."""
     together: list[bytes] = []
     size = 0
     for piece in _pieces(outputs):
@@ -254,7 +252,7 @@ def writes(outputs: Sequence[Output]) -> Iterator[Sent | Led]:
 
 
 def _pieces(outputs: Sequence[Output]) -> Iterator[bytes | Slice]:
-    """Of all outputs, small slices read; none before it is asked for."""
+    """Yield the pieces of all outputs; small slices are read lazily."""
     for output in outputs:
         if isinstance(output, bytes):
             yield output
@@ -274,10 +272,10 @@ def read_slice(piece: Slice, start: int = 0) -> bytes:
 
 
 def send_from_file(number: int, led: Led) -> int:
-    """Send as much as the socket `number` takes at once, in which nothing waits to be sent; how many bytes that was.
+    """Send as much as the socket `number`, whose buffer is empty, accepts now; return the number of bytes.
 
-    Whatever is in the way of more (a full socket, a client that is gone, a file that cannot be read or has become shorter) is for
-    whoever sends the rest as bytes to find.
+    Errors are not raised here (a full socket, a disconnect, an unreadable or shortened file): the caller meets them
+    when it sends the rest as bytes.
     """
     assert led.slice.source is not None, "asked of slices that have one"
     descriptor, position = led.slice.source
@@ -297,8 +295,8 @@ def send_from_file(number: int, led: Led) -> int:
 
 
 def _send_more(number: int, data: bytes) -> int:
-    """Bytes that others follow at once: the kernel waits for them, to make one packet of both."""
-    # Named as a kind that costs no question; it is somebody else's, and stays so.
+    """Send bytes with MSG_MORE: the kernel combines them with the bytes that follow."""
+    # The given family and type avoid system calls. The descriptor stays the transport's: detach below.
     borrowed = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=number)
     try:
         return borrowed.send(data, socket.MSG_MORE | socket.MSG_DONTWAIT)

@@ -1,15 +1,10 @@
-"""One connection: bytes in, requests served, answers out.
+"""The server's side of one connection: reads requests, serves them, sends their answers.
 
-Knows: how requests are read, who the client is, when a connection has to end. Refuses to know: any dialect, any service.
-Its parts keep what it decides by and know nothing of it, so that only the loop keeps a session that has ended: the requests under
-way (`pending_requests.py`), what is ready to be sent and the transport (`send_queue.py`), what its client is charged
-(`client_quota.py`), the times of its life (`connection_activity.py`), and as long as its client is a stranger its `admission.py`.
-Invariants: at most `in_flight_max` requests of a connection are under way, and it is not read from meanwhile; answers of an
-ordered dialect leave in the order of their requests; small answers of one read leave in one write; what waits to be sent is
-bounded, and a client that does not take it is cut off; whatever goes wrong here ends this connection only.
-
-Over 900 lines because a part that answers requests would need a reference back to the session: such a ring is only freed by the
-garbage collector.
+Its parts (`pending_requests.py`, `send_queue.py`, `client_quota.py`, `connection_activity.py`) hold no reference back
+to it, `admission.py` only while connected: a cycle would keep a closed session until garbage collection.
+Invariants: at most `in_flight_max` requests are in progress; at the limit nothing is read. Ordered dialects answer in
+request order. Small answers of one read leave in one write. Unsent bytes are bounded: a client that does not read is
+closed. An error here ends this connection only. Does not handle: dialects, services.
 """
 
 import asyncio
@@ -44,18 +39,15 @@ log = logging.getLogger("braidlog.session")
 
 _WRITE_BUFFER_BYTES = 1024 * 1024
 _OUTPUT_FACTOR = 4
-"""Requests under way may all be answered at once; a client whose buffer holds so many times its limit gets no more."""
+"""Requests in progress may complete together: a connection ends at this multiple of `output_bytes_max` unsent bytes."""
 _FAREWELL_SECONDS_MAX = 0.3
-"""How long a client that sent something just now has to read its answers, and to close, when the server stops."""
+"""How long a recently active client has to read its answers, and to close, when the server stops."""
 _NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
-"""What a handler gives that is no answer which could leave as it is."""
+"""Results of a handler that cannot be sent as they are."""
 
 
 class Session(asyncio.Protocol):
-    """The server's side of one connection, driven by the loop.
-
-    In slots: objects share the keys of thirty attributes at most, and a request reads dozens.
-    """
+    """Driven by the event loop. It has slots because objects share the keys of at most thirty attributes."""
 
     __slots__ = (
         "__weakref__",
@@ -137,28 +129,26 @@ class Session(asyncio.Protocol):
         self._pending = PendingRequests(is_ordered=adapter.ordered)
         self._quota = ClientQuota(self._quotas, owner.counters, self._loop)
         self._admission: Admission | None = None
-        self._met: Admission | None = None
-        """The same while the first bytes are still to come."""
+        self._met: Admission | None = None  # the admission, until the first bytes are complete
         self.connection: Any = adapter.open()
         self._lone_request = getattr(self.connection, "single_frame", lambda _: None)
         self._is_idle = False
-        """Nothing is to be looked at before the next request is served. Found out by who has served; whoever changes something
-        from outside says so."""
+        """Whether the next request can be served without further checks; methods called from outside reset it."""
         self._busy = self._pump_due = self._has_more = False
         self._is_settled = False
-        """Whether the last read brought only requests that left room and limits as they were."""
+        """Whether the last read brought only requests that left room and limits unchanged."""
         self._is_noted = False
         self._waiting_bytes = 0
         self._others_wait = 0
         self._speed = UNKNOWN
         self._read_before: Any = None
         self._served_until = 0
-        """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
+        """Request count up to which requests are served over quota: the one that exceeded it is read and answered."""
         self._partial_since: float | None = None
         self._reading = True
         self.is_closing = self._is_drained = self.is_tls = False
         self._farewell: asyncio.TimerHandle | None = None
-        """Until when a client may read what it was told last; nothing more is."""
+        """Closes the connection after the client's time to read its last answers; set once nothing more is sent."""
         self.activity = Activity(self._loop)
         self.principal = ANONYMOUS
         self.client_id = ""
@@ -166,15 +156,14 @@ class Session(asyncio.Protocol):
         self.is_forwarded = False
         self.peer = "?"
         self.number = 0
-        """Among all connections of the node, given by its listener."""
+        """Unique within the node; assigned by the listener."""
         self.bytes_in = 0
         self.requests = 0
 
-    # -- the loop calls ------------------------------------------------------------------------------------------
+    # -- callbacks of the event loop -----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's are not of asyncio's class
-        self.outbox.connect(
+        self.outbox.connect(  # uvloop's transports are not instances of asyncio's class
             cast("asyncio.Transport", transport), min(_WRITE_BUFFER_BYTES, self._limits.output_bytes_max)
         )
         peer = transport.get_extra_info("peername")
@@ -189,14 +178,13 @@ class Session(asyncio.Protocol):
             self._enter(self._gatekeeper)
         self._is_idle = self._is_quiescent()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the cause changes nothing
         self.is_closing = True
         self._is_idle = False
         self.outbox.disconnect()
         if self._admission is not None:
             self._admission.leave()
-            # It knows this session: together they would keep what was received until garbage is collected.
-            self._admission = self._met = None
+            self._admission = self._met = None  # it refers to this session: break the cycle
         for timer in (self._quota.timer, self._farewell):
             if timer is not None:
                 timer.cancel()
@@ -207,7 +195,7 @@ class Session(asyncio.Protocol):
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: answer its requests, then end the connection."""
         self.close()
-        return not self.is_tls and self._farewell is None  # TLS knows no half of a connection
+        return not self.is_tls and self._farewell is None  # TLS has no half-closed connections
 
     def pause_writing(self) -> None:
         self.outbox.block(self._loop)
@@ -256,14 +244,13 @@ class Session(asyncio.Protocol):
         self._serve_in_turn()
 
     def read_on(self) -> None:
-        """Nothing was read for a while: a frame that was cut by that gets all of its time again."""
+        """Resume reading; the time limit of an incomplete frame starts again."""
         if self._partial_since is not None:
             self._partial_since = self._loop.time()
         self._serve()
 
     def _serve_lone(self, request: Any) -> bool:  # noqa: ANN401
-        """All that is done for a client that waits for each answer: nothing else is to be done for this connection, and the
-        answer is there at once, in memory. False: it turned out otherwise, and goes on as everything else does."""
+        """Serve the only request of an idle connection; False if it has to wait: then it takes the usual way."""
         self.requests = number = self.requests + 1
         name, counts = self._operation(request), self._counts
         counts[name] = counts.get(name, 0) + 1
@@ -272,7 +259,7 @@ class Session(asyncio.Protocol):
         error: BaseException | None = None
         try:
             served = self._handle(self, request)
-        except Exception as raised:  # noqa: BLE001 - handed on
+        except Exception as raised:  # noqa: BLE001 - `_begin` handles it
             served, error = None, raised
         if type(served) is CoroutineType:
             serving = served
@@ -304,7 +291,7 @@ class Session(asyncio.Protocol):
     # -- reading -------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        """Take every request that is whole, start each, send what is answered: one write for all of them."""
+        """Start every complete request, and send the answers in one write."""
         if self._busy:
             return
         if self._quotas.counts_time:
@@ -313,7 +300,7 @@ class Session(asyncio.Protocol):
             self._serve_now()
 
     def _serve_in_turn(self) -> None:
-        """Serve what was received, or wait for a turn of the loop that is not used up."""
+        """Serve what was received, or wait for the next turn of the loop if this one is used up."""
         if not self._fair_turns.is_used_up:
             self._serve()
             return
@@ -327,9 +314,8 @@ class Session(asyncio.Protocol):
         self._is_idle = False
         began = (clock := self._fair_turns.clock)()
         try:
-            # Sending makes room: requests that were left for want of it must not wait for the client to send more.
             while not self._take_requests() and self._flush() and self._has_room():
-                pass
+                pass  # sending made room: requests left for lack of it must not wait until the client sends more
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail("serve", error)
             return
@@ -348,7 +334,7 @@ class Session(asyncio.Protocol):
         self._is_idle = self._is_quiescent()
 
     def _is_quiescent(self) -> bool:
-        """Whether the next request finds nothing that would have to be looked at first: nothing held, awaited or under way."""
+        """Whether nothing is held, awaited or in progress, so that the next request needs no checks."""
         pending, outbox = self._pending, self.outbox
         if (
             pending.line
@@ -365,7 +351,7 @@ class Session(asyncio.Protocol):
         return is_between and self._quota.timer is None and not self.is_closing
 
     def _take_requests(self) -> bool:
-        """Start what is whole; False if there was no room for all of it."""
+        """Start complete requests; False if there was no room for all of them."""
         self._has_more = self._is_settled = False
         are_simple = True
         first, clock = self.requests, self._fair_turns.clock
@@ -390,12 +376,9 @@ class Session(asyncio.Protocol):
         return True
 
     def _serve_simple(self, until: int, deadline: float) -> Any:  # noqa: ANN401
-        """Serve requests that end at once, as most do: from the first byte to the last in this one place, because a call more
-        would be paid by each. They leave room and limits as they are.
+        """Serve requests that complete immediately, as most do. Inlined because each request would pay for a call.
 
-        What is read and is not served here is returned (NEED_DATA: there is nothing more). None: one was of another kind and is
-        begun, or many bytes are ready, or it is the turn of others: room and time have to be looked at.
-        """
+        Returns an event that was read but not served, NEED_DATA if none is left, or None: check room and time first."""
         next_event, handle, respond = self.connection.next_event, self._handle, self.connection.respond
         operation, counts, clock = self._operation, self._counts, self._fair_turns.clock
         is_simple = self._quotas.is_unlimited and self._quota.timer is None and not self._pending.line
@@ -410,10 +393,10 @@ class Session(asyncio.Protocol):
             self.requests = number = self.requests + 1
             name = operation(event)
             counts[name] = counts.get(name, 0) + 1
-            began = 0.0 if number % SAMPLED else monotonic()  # the loop's time stands still during a turn
+            began = 0.0 if number % SAMPLED else monotonic()  # the loop's time does not advance within a turn
             try:
                 served, error = handle(self, event), None
-            except Exception as raised:  # noqa: BLE001 - handed on
+            except Exception as raised:  # noqa: BLE001 - `_begin` handles it
                 served, error = None, raised
             if error is not None or not is_simple or type(served) in _NOT_SIMPLE:
                 self.outbox.add_pieces(answers, size)
@@ -439,11 +422,11 @@ class Session(asyncio.Protocol):
         return event
 
     def _take_other(self, event: Any, deadline: float) -> bool:  # noqa: ANN401
-        """A refusal, or what came in several pieces, which may be large; False if nothing more is served now."""
+        """Handle a refusal, or a request that came in several pieces; False if nothing more is served now."""
         if self._partial_since is not None:
             self._partial_since = None
             if self._fair_turns.clock() >= deadline and not isinstance(event, Refused):
-                # To read it took a turn of its own; to serve it may take another. Nothing is read behind it until then.
+                # Reading it took a whole turn; serving it may take another. Nothing after it is read until then.
                 self._read_before = event
                 self._wait_for_turn()
                 return False
@@ -455,7 +438,7 @@ class Session(asyncio.Protocol):
         return True
 
     def _note_partial(self) -> None:
-        """The time counts from the frame's first byte: trickling more of it does not buy more time."""
+        """Note when the incomplete frame began: more bytes do not restart its time limit."""
         if self.connection.buffered_bytes == 0:
             self._partial_since = None
         elif self._partial_since is None:
@@ -478,7 +461,6 @@ class Session(asyncio.Protocol):
         return not (self._budget.is_full and self._must_wait())
 
     def _regulate(self) -> None:
-        """Read only while there is room for what may come."""
         transport = self.outbox.transport
         if transport is None or self.is_closing:
             return
@@ -497,7 +479,6 @@ class Session(asyncio.Protocol):
             self._loop.call_soon(self._pump)
 
     def _wait_for_turn(self) -> None:
-        """There may be more to serve: after the others."""
         self._has_more = True
         if not self._pump_due:
             self._pump_due = True
@@ -508,7 +489,6 @@ class Session(asyncio.Protocol):
         self._serve()
 
     def _fail(self, doing: str, error: BaseException) -> None:
-        """We are wrong, not the client: say so in the log, end this connection, keep the others."""
         log.error("%s %s: %s failed", self.dialect, self.peer, doing, exc_info=error)
         self.abort()
 
@@ -523,10 +503,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _begin(self, request: Any, served: Any, error: BaseException | None, began: float) -> None:  # noqa: ANN401
-        """Go on with a request that is not as simple as most: it may have to wait, stand behind others, or have failed.
-
-        `served` is its answer, or the coroutine that gives it.
-        """
+        """Continue a request that waits, failed, or has predecessors. `served`: its answer, or a coroutine for it."""
         if type(served) is CoroutineType:
             ended, value, error = step(served)
             if not ended:
@@ -566,12 +543,11 @@ class Session(asyncio.Protocol):
         self._make_ready(data)
 
     def _make_ready(self, data: Output) -> None:
-        """It leaves with this turn of the loop: the budget is told of what is left then."""
         self.outbox.add(data)
         self.outbox.hold(data)
 
     def _may_resume(self, turn: Turn) -> bool:
-        """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""
+        """Whether a request that waited for data may read it now; without room for its answer it is held back."""
         turn.is_held_back = not self._is_room_for(turn)
         self._pending.has_held_back |= turn.is_held_back
         return not turn.is_held_back
@@ -579,7 +555,7 @@ class Session(asyncio.Protocol):
     def _is_room_for(self, turn: Turn) -> bool:
         if self.outbox.blocked_since is not None:
             return False
-        # The first in line goes, however much lies behind: all of that leaves after it.
+        # The first in line has room regardless of the bytes held: all of them leave after it.
         if not self._pending.is_first(turn) and self.outbox.held_bytes >= self._limits.output_bytes_max:
             return False
         return not self._must_wait()
@@ -610,10 +586,9 @@ class Session(asyncio.Protocol):
         if self._busy:
             return
         if self._pending.under_way or self._quotas.counts_time:
-            # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
-            self._pump_soon()
+            self._pump_soon()  # deferred: other answers of this turn (one sync completes many) leave in the same write
         else:
-            self._serve()  # nothing else of this client waits: a turn of the loop would bring nothing more
+            self._serve()  # no other request of this client waits: deferring would gather no more answers
 
     def _ended(self, turn: Turn, request: Any) -> None:  # noqa: ANN401
         self._pending.ended(turn)
@@ -631,7 +606,6 @@ class Session(asyncio.Protocol):
         return self._quota.spelled(self, self._adapter, request, answer)
 
     def _keep(self, turn: Turn, data: Output | None) -> None:
-        """Put an answer where it leaves in its turn."""
         turn.answer = data
         if not data:
             return
@@ -640,9 +614,8 @@ class Session(asyncio.Protocol):
         if not self._pending.is_ordered and turn not in self._pending.line:
             self.outbox.add(data)
 
-    @contextmanager
+    @contextmanager  # this and the next two: see `adapters/contract.py`
     def alone(self) -> Iterator[None]:
-        """See `adapters/contract.py`."""
         self._others_wait += 1
         self._is_idle = False
         try:
@@ -652,18 +625,14 @@ class Session(asyncio.Protocol):
             self._pump_soon()
 
     async def on_other_responses(self) -> None:
-        """See `adapters/contract.py`."""
         await self._pending.others_ended()
 
     def respond_in_any_order(self) -> None:
-        """See `adapters/contract.py`."""
         assert not self._pending.line, "answers that wait for their turn"
         self._pending.is_ordered = False
 
-    # -- streams -------------------------------------------------------------------------------------------------
-
     def _open_stream(self, turn: Turn) -> None:
-        """Its turn has come. It begins once this turn of the loop has written what was answered before."""
+        """Start a stream whose turn has come, after this turn of the loop has written earlier answers."""
         stream: Stream = turn.answer
         turn.answer = PENDING
         if not (self._pending.is_ordered and stream.holds_turn):
@@ -685,17 +654,17 @@ class Session(asyncio.Protocol):
         turn.running = start(stream.run(), done, lambda: self._may_resume(turn), self._go)
 
     def _stream_failed(self, turn: Turn, error: BaseException) -> None:
-        """Between answers to other requests nobody could tell whose error it is: it is the last thing said."""
+        """Close, with the error as the last answer: between other answers the client could not attribute it."""
         self.close()
         last = Turn(turn.request)
         self._pending.queue(last)
         self._answered(last, last.request, None, error)
 
     async def push(self, data: bytes) -> None:
-        """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
+        """Send a frame outside the order of answers, after ready ones; waits while the client does not read."""
         outbox = self.outbox
         if outbox.is_blocked:
-            self.hold(len(data))  # so long it counts as held
+            self.hold(len(data))  # counts as held while it waits
             try:
                 await outbox.writable()
             finally:
@@ -706,13 +675,10 @@ class Session(asyncio.Protocol):
             self._note_sent()
             if not self._quotas.is_unlimited:
                 self._quota.charge(self, Direction.FETCH, len(data))
-        # However fast this client takes what is pushed, the others are served in between.
-        await next_turn(self._loop)
-
-    # -- answers leave -------------------------------------------------------------------------------------------
+        await next_turn(self._loop)  # a client that reads fast must not starve others
 
     def _flush(self) -> bool:
-        """Send what is ready, in order; whether that made room."""
+        """Send ready answers in order; return whether that made room."""
         turns, outbox = self._pending.line, self.outbox
         under_way = len(turns)
         while turns and turns[0].answer is not PENDING:
@@ -741,9 +707,8 @@ class Session(asyncio.Protocol):
                 return
             text = "%s %s is cut off: answers not read, more than %d bytes wait"
             log.info(text, self.dialect, self.peer, self._unsent_bytes_max)
-        except StorageFault as fault:
-            # Its size is announced already: nothing else could be said in its place.
-            log.error("%s %s: %s", self.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
+        except StorageFault as fault:  # the answer's size is already sent: no error can replace its body
+            log.error("%s %s: %s", self.dialect, self.peer, fault)  # noqa: TRY400 - the fault names the place
         self.abort()
 
     def _note_sent(self) -> None:
@@ -754,19 +719,18 @@ class Session(asyncio.Protocol):
     # -- memory and quotas ---------------------------------------------------------------------------------------
 
     def held_bytes(self) -> int:
-        """What this connection keeps in memory: of a frame, of requests that wait, of answers in line or not taken. Requests that
-        wait hold something too, all of them: counted here once for all that one read brought."""
+        """Return the bytes in memory of an incomplete frame, of waiting requests, and of answers in line or unsent."""
         waiting = self._waiting_bytes + len(self._pending.under_way) * WAITING_BYTES
         return int(self.connection.buffered_bytes) + waiting + self.outbox.bytes_kept()
 
     def hold(self, more_bytes: int) -> None:
-        """See `adapters/contract.py`. A little is told to the budget with all else that one read brought, at its end."""
+        """See `adapters/contract.py`. Small amounts are reported to the budget together, at the end of a read."""
         self._waiting_bytes += more_bytes
         if self._is_noted or more_bytes > SMALL_BYTES:
             self._note_held()
 
     def _note_held(self) -> None:
-        """Tell the budget. Whoever is gone holds nothing, whatever is still being finished for it."""
+        """Report held bytes to the budget. A closed connection holds none, even while its requests finish."""
         if self.outbox.transport is not None:
             held = self.held_bytes()
             self._is_noted = held > SMALL_BYTES
@@ -774,12 +738,12 @@ class Session(asyncio.Protocol):
 
     @property
     def _is_to_be_noted(self) -> bool:
-        """Whether the budget should hear of this connection: what it has is no trifle, or was none."""
+        """Whether the budget needs a report: this connection holds more than a little, or did at the last one."""
         has_more = self.outbox.held_bytes or self._waiting_bytes or len(self._pending.under_way) > FEW_WAITING
         return bool(self._is_noted or has_more)
 
     def _must_wait(self) -> bool:
-        """Whether there is no room in the node's memory for anything new; then the budget says when there is again."""
+        """Whether the node's memory budget is full; then the budget calls `room_again` later."""
         if not self._budget.is_full:
             return False
         if self.outbox.transport is not None:
@@ -787,15 +751,14 @@ class Session(asyncio.Protocol):
         return self._budget.is_full
 
     def room_again(self) -> None:
-        """The budget has room: go on, but not on the stack of whoever made it."""
+        """The budget has room: resume, but not on the stack of its caller."""
         self._loop.call_soon(self.read_on)
 
     def throttled(self) -> None:
-        """See `ClientQuota`."""
         self._is_idle = False
         self._regulate()
 
-    # -- who it is -----------------------------------------------------------------------------------------------
+    # -- authentication ------------------------------------------------------------------------------------------
 
     def _enter(self, gatekeeper: AccessGate) -> None:
         self._admission = self._met = Admission(gatekeeper, self)
@@ -803,7 +766,6 @@ class Session(asyncio.Protocol):
             self._admission.enter(self._loop.time())
 
     def _meet(self, admission: Admission, data: bytes) -> None:
-        """The first bytes: an introduction, or the dialect's own."""
         event = admission.meet(data)
         if event is NEED_DATA:
             self._partial_since = self.activity.last_heard if self._partial_since is None else self._partial_since
@@ -818,7 +780,7 @@ class Session(asyncio.Protocol):
         self._serve_in_turn()
 
     def _introduce(self, introduction: Introduction) -> None:
-        """Nothing is answered to who is right; who is wrong is told so by the dialect's own error."""
+        """Check an introduction. Success has no answer; a failure is answered with the dialect's own error."""
         self.requests += 1
         turn = Turn(introduction)
         self._pending.under_way.add(turn)
@@ -836,15 +798,11 @@ class Session(asyncio.Protocol):
 
         turn.running = start(self.prove(introduction.principal, introduction.token), done)
 
-    async def prove(self, principal: str, token: bytes) -> bool:
-        """See `adapters/contract.py`."""
+    async def prove(self, principal: str, token: bytes) -> bool:  # as `verify_proof`: see `adapters/contract.py`
         return self._admission is not None and await self._admission.prove(principal, token)
 
     async def verify_proof(self, holds: Proof) -> bool:
-        """See `adapters/contract.py`."""
         return self._admission is not None and await self._admission.verify_proof(holds)
-
-    # -- being looked at -----------------------------------------------------------------------------------------
 
     @property
     def host(self) -> str:
@@ -856,30 +814,30 @@ class Session(asyncio.Protocol):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is under way: what comes next is the beginning of a request, and what leaves next its answer."""
+        """Whether nothing is in progress: the next bytes in begin a request, the next bytes out its answer."""
         waiting = self._pending.are_any or self.outbox.ready or self._read_before is not None
         return not (waiting or self.connection.buffered_bytes)
 
     @property
     def unread_socket(self) -> int | None:
-        """The descriptor, while nothing is read from it: only the kernel knows then whether the client has gone."""
+        """The socket while nothing is read from it: only the kernel then knows whether the client has disconnected."""
         return None if self._reading or self._farewell is not None else self.outbox.descriptor
 
     @property
     def silent_since(self) -> float | None:
-        """Since when this connection is idle or only waits; None while a request is served, or its client is owed an answer."""
+        """Since when this connection is idle or only waits; None while its client is owed an answer."""
         transport = self.outbox.transport
         if transport is None or transport.is_closing():
             return None
         return self.activity.silent_since(self._pending)
 
     def overdue(self, now: float) -> str | None:
-        """Why this connection should be cut off, if it should: it keeps something waiting for too long."""
+        """Return why this connection should be closed, or None: it exceeds a time limit."""
         self.activity.note_sent(self.outbox.bytes_out, now)
         late = self._limits.overdue(
             now,
             blocked_since=self.outbox.blocked_since,
-            partial_since=self._partial_since if self._reading else None,  # what we do not read cannot come to an end
+            partial_since=self._partial_since if self._reading else None,  # an unread frame cannot complete
             partial_bytes=self.connection.buffered_bytes,
         )
         if late is not None:
@@ -891,7 +849,7 @@ class Session(asyncio.Protocol):
     # -- ending --------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Take no more requests, answer long polls with what there is, and end when every request is answered."""
+        """Read no more requests, answer long polls early, and end when every request is answered."""
         self.is_closing = True
         self._is_idle = False
         if not self._is_drained:
@@ -902,37 +860,32 @@ class Session(asyncio.Protocol):
             self.outbox.transport.pause_reading()
         self._loop.call_soon(self._flush)
 
-    def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
-        """See `adapters/contract.py`."""
+    def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:  # see `adapters/contract.py`
         self._pending.run_out(is_wanted)
 
     def _end(self, transport: asyncio.Transport) -> None:
-        """All is answered. A client that may be sending when the server stops reads its answers first: a socket that is closed
-        with bytes unread resets the connection, and who meets that while it sends loses what it has not read."""
+        """End after the last answer; a client that may still send reads it first: unread bytes cause a reset."""
         if not self._is_drained or self.is_tls or not self.activity.is_recent(_FAREWELL_SECONDS_MAX):
             transport.close()
             return
         self._pending.forget()
-        with contextlib.suppress(OSError):  # asyncio's own loop raises it where the client has reset the connection
+        with contextlib.suppress(OSError):  # asyncio's loop raises it if the client has reset the connection
             transport.write_eof()
         transport.resume_reading()
         self._farewell = self._loop.call_later(_FAREWELL_SECONDS_MAX, transport.close)
 
     def client_disconnected(self, *, is_reset: bool) -> None:
-        """The kernel reports the client's end on a socket that is not read."""
         if is_reset:
             self.abort()
         elif self.silent_since is not None and (self._pending.under_way or self._pending.beside) and not self._has_more:
             self.close()
 
     def give_way(self) -> None:
-        """Make room for a new connection."""
         log.info("closing %s %s: idle, connection limit reached", self.dialect, self.peer)
         self.abort()
 
     def drain(self) -> None:
-        """The server stops: what is under way is answered, also behind a long poll, whose time is up then. Who only waits is let
-        go, with all that was asked after it."""
+        """The server stops: answer requests in progress, long polls before them early; drop waits and what follows."""
         self._is_drained = not self.is_closing
         self._pending.forget_waits()
         if self.last_words is not None:

@@ -1,8 +1,6 @@
-"""The listener as its sessions know it: what they count together, and where they wait for each other.
+"""What a session needs of its listener: shared request counters, the fair scheduler, and its own address.
 
-Knows: plain integers. Refuses to know: who asks for them, how they are called outside.
-Invariant: counting costs a request one addition in a dict; of one request in `SAMPLED` the time is taken too, so that a
-histogram costs next to nothing.
+Counting costs a request one addition in a dict. One request in `SAMPLED` is timed too, so histograms are cheap.
 """
 
 from functools import cached_property
@@ -18,13 +16,13 @@ SAMPLED: Final = 16
 
 
 class RequestCounters:
-    """One for each listener. Bytes of connections that are open are with their sessions, and come here when they end."""
+    """Request counters of one listener. Sessions count their own bytes and add them here when they end."""
 
     __slots__ = ("bytes_in", "bytes_out", "requests", "seconds", "throttled_seconds", "throttles")
 
     def __init__(self) -> None:
         self.requests: dict[str, int] = {}
-        """By operation; sessions count here themselves."""
+        """Requests by operation; sessions increment them directly."""
         self.seconds: dict[str, DurationHistogram] = {}
         self.bytes_in = 0
         self.bytes_out = 0
@@ -38,27 +36,27 @@ class RequestCounters:
         found.note(seconds)
 
     def throttled(self, seconds: float) -> None:
-        """Someone is not read from for so long, because it moved more than its share."""
+        """Count a throttling of a client that exceeded its quota."""
         self.throttles += 1
         self.throttled_seconds += seconds
 
     def ended(self, bytes_in: int, bytes_out: int) -> None:
-        """A connection is gone; what it moved is kept."""
+        """Add the bytes of a connection that has ended."""
         self.bytes_in += bytes_in
         self.bytes_out += bytes_out
 
 
 class SessionOwner:
-    """Keeps account of sessions: the listener."""
+    """The listener, as its sessions use it."""
 
     @cached_property
     def counters(self) -> RequestCounters:
-        """What its sessions count together."""
+        """Counters shared by the sessions."""
         return RequestCounters()
 
     @cached_property
     def fair_turns(self) -> FairScheduler:
-        """Where its sessions wait for the others."""
+        """Scheduler of the sessions' work."""
         return FairScheduler()
 
     def opened(self, session: "Session") -> None: ...

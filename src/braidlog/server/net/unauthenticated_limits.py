@@ -1,8 +1,8 @@
-"""Who has not said yet who it is: how many of them there may be, what they may send, and for how long.
+"""Limits on unauthenticated connections of all listeners: their number, in total and per network, frame size and time.
 
-Knows: strangers by address, for all listeners of a node together. Refuses to know: sockets, dialects, which token is right.
-Invariant: where authentication is required, no more than `connections_max` strangers are connected, nor `per_address_max` of one
-address. One more takes the place of the oldest: who is about to show a token is never turned away because others are silent.
+Invariant: where authentication is required, at most `connections_max` unauthenticated connections exist, and at most
+`per_address_max` of one network. One more evicts the oldest of the lowest standing, so silent connections never keep
+out a client that is about to authenticate.
 """
 
 from typing import Protocol
@@ -13,28 +13,33 @@ from braidlog.security.authentication import Authenticate, Proof, network_of
 
 
 class UnauthenticatedLimits(msgspec.Struct, frozen=True):
-    """What a connection may do before its client has said who it is."""
+    """Limits of a connection before its client has authenticated."""
 
     frame_bytes_max: int = 4096
+    """Maximum size of a frame before authentication."""
     first_frame_seconds_max: float = 5.0
+    """Time from the connection's start until its first request; then the node closes the connection."""
     seconds_max: float = 10.0
+    """Time from the connection's start until its client has authenticated; then the node closes the connection."""
     per_address_max: int = 32
+    """Maximum unauthenticated connections from one network (an IPv4 address, or the /64 of an IPv6 address)."""
     connections_max: int = 1000
+    """Maximum unauthenticated connections, and at most a quarter of all connections; one more replaces an older one."""
 
 
 class UnauthenticatedConnection(Protocol):
-    """A connection of a client that has not said who it is."""
+    """A connection whose client has not authenticated."""
 
     @property
     def standing(self) -> int:
-        """The lowest goes first: who was wrong, who is silent, whose proof is still to be looked at."""
+        """Rank in eviction, lowest first: failed authentication, silent, authentication in progress."""
         ...
 
     def evict(self) -> None: ...
 
 
 class UnauthenticatedConnections:
-    """By network, oldest first."""
+    """Unauthenticated connections by network, oldest first."""
 
     def __init__(self, limits: UnauthenticatedLimits) -> None:
         self._limits = limits
@@ -52,7 +57,7 @@ class UnauthenticatedConnections:
         self._by_network.setdefault(network, {})[stranger] = None
 
     def leave(self, network: str, stranger: UnauthenticatedConnection) -> None:
-        """It has gone, or is a stranger no more; that it was evicted before is no error."""
+        """Remove a connection that has closed or authenticated; does nothing if it was evicted."""
         crowd = self._by_network.get(network, {})
         crowd.pop(stranger, None)
         if not crowd:
@@ -60,13 +65,13 @@ class UnauthenticatedConnections:
 
     def _evict_from(self, network: str) -> None:
         crowd = self._by_network[network]
-        oldest = min(crowd, key=lambda each: each.standing)  # of several, the first that came
+        oldest = min(crowd, key=lambda each: each.standing)  # the first of equals: dicts keep insertion order
         self.leave(network, oldest)
         oldest.evict()
 
 
 class AccessGate:
-    """One for all listeners of a node."""
+    """Authentication and the limits of unauthenticated connections, shared by all listeners of a node."""
 
     def __init__(self, authenticate: Authenticate, limits: UnauthenticatedLimits) -> None:
         self.limits = limits
@@ -75,11 +80,11 @@ class AccessGate:
 
     @property
     def required(self) -> bool:
-        """Whether strangers are told from others at all."""
+        """Whether clients must authenticate."""
         return self._authenticate.required
 
     def enter(self, address: str, stranger: UnauthenticatedConnection) -> None:
-        """One more stranger from this address; it has to `leave`."""
+        """Count an unauthenticated connection from this address; the caller must `leave`."""
         self.unauthenticated.enter(network_of(address), stranger)
 
     def leave(self, address: str, stranger: UnauthenticatedConnection) -> None:

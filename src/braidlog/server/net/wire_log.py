@@ -1,8 +1,7 @@
-"""Sessions whose bytes are written down (`braid serve --wire-log`).
+"""Sessions that record their traffic in the wire log (`braid serve --wire-log`).
 
-Knows: where a session's bytes come in and go out. Refuses to know: dialects, formats, files (the recorder does).
-Invariant: a listener without a wire log makes plain sessions, which know nothing of it; with one, a session hands over what it
-received and sent, and never waits for it to be written.
+Invariant: without a wire log, a listener creates plain sessions. With one, a session passes received and sent bytes to
+the recorder, and never waits for it. Does not handle: dialects, formats, files (the recorder does).
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from braidlog.wire.peer import BETWEEN_NODES
 
 
 def open_wire_log(config: WireLogConfig, clock: SystemClock) -> Recorder | None:
-    """The recorder that the settings ask for, None if they ask for none."""
+    """Return the configured recorder, or None without a wire log."""
     if not config.path and not config.pcapng:
         return None
     settings = RecorderSettings(config.path, config.format, config.hex, config.pcapng)
@@ -34,17 +33,17 @@ def open_wire_log(config: WireLogConfig, clock: SystemClock) -> Recorder | None:
 
 
 def session_of(recorder: Recorder | None) -> Callable[..., Session]:
-    """The class of a listener's sessions."""
+    """Return the class of a listener's sessions."""
     return Session if recorder is None else partial(WatchedSession, recorder)
 
 
 def incoming_of(recorder: Recorder | None) -> Callable[[Owner], Incoming]:
-    """The class of gossip's incoming connections."""
+    """Return the class of gossip's incoming connections."""
     return Incoming if recorder is None else partial(WatchedIncoming, recorder)
 
 
 class _Watched(asyncio.Protocol):
-    """Reports the bytes of the connection whose class is the next base."""
+    """A mixin that records the bytes of the connection class after it."""
 
     def __init__(self, recorder: Recorder, *arguments: Any) -> None:  # noqa: ANN401 - the next base's own
         super().__init__(*arguments)
@@ -52,7 +51,7 @@ class _Watched(asyncio.Protocol):
         self._number = 0
 
     def spoken(self) -> str:
-        """The dialect, as the wire tools call it."""
+        """Return the dialect's name in the wire tools."""
         raise NotImplementedError
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -72,18 +71,18 @@ class _Watched(asyncio.Protocol):
 
 
 class WatchedSession(_Watched, Session):
-    """A session that reports."""
+    """A session that records its traffic."""
 
     def spoken(self) -> str:
         return self._adapter.dialect
 
 
 class WatchedIncoming(_Watched, Incoming):
-    """A connection of gossip that reports, from gossip's own thread."""
+    """A gossip connection that records its traffic, on gossip's own thread."""
 
     def spoken(self) -> str:
         return BETWEEN_NODES.name
 
 
-def _address(name: Any) -> Address:  # noqa: ANN401 - what a socket calls its ends
+def _address(name: Any) -> Address:  # noqa: ANN401 - a socket's address
     return Address(name[0], name[1]) if isinstance(name, tuple) else Address("127.0.0.1", 0)

@@ -1,6 +1,6 @@
 """TLS between nodes: both sides present a certificate of the cluster's own authority.
 
-Invariants: no other authority is trusted, whatever the machine trusts. Unusable files replace nothing.
+Invariants: no other authority is trusted, not even one that the machine trusts. Unusable files replace nothing.
 `adapters/peers/follower_sessions.py` maps certificates to nodes.
 """
 

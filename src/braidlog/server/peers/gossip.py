@@ -39,7 +39,7 @@ Verdicts = Callable[[swim.Verdict], None]
 
 
 class Gossip:
-    """Gossip of one node. `tell` it the members and the state of the metadata; it calls `verdict`."""
+    """Gossip of one node. Pass the members and the state of the metadata to `handle`; it calls `verdict`."""
 
     def __init__(  # noqa: PLR0913 - what it works with, and a setting
         self,

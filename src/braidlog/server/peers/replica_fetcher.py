@@ -39,7 +39,7 @@ log = logging.getLogger("braidlog.peers")
 WAIT_MS: Final = 2_000
 """How long a leader without new data holds a request."""
 ANSWER_SECONDS_MAX: Final = 10.0
-"""A leader that has not answered by then counts as dead, whatever its connection shows."""
+"""A leader that has not answered by then counts as dead, even if its connection is open."""
 REPEAT_SECONDS: Final = 2.0
 """A pending fetch is not repeated earlier: a replica repeats by its clock, and the response is usually on its way."""
 LINGER_SECONDS: Final = 0.005

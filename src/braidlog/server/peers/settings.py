@@ -12,6 +12,7 @@ class PeersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The two ports between nodes. On addresses other than loopback both need certificates."""
 
     host: str = "127.0.0.1"
+    """Address on which both ports listen. Addresses other than loopback need `ca`, `cert` and `key`."""
     advertised_host: str = ""
     """Host that other nodes dial; empty: `host`."""
     gossip_port: int = 8275
@@ -19,9 +20,11 @@ class PeersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     replica_port: int = 8276
     """Port of replication, and of other requests between nodes."""
     ca: str = ""
-    """PEM files: the cluster's authority, and this node's certificate."""
+    """PEM file of the cluster's CA, which signs the certificates of all nodes. Set it with `cert` and `key`."""
     cert: str = ""
+    """PEM file of this node's certificate."""
     key: str = ""
+    """PEM file of the certificate's private key."""
     replication_bytes_per_second: int = UNLIMITED
     """Rate limit for all followers together that are not in sync; -1 is no limit."""
 

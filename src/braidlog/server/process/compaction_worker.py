@@ -1,8 +1,7 @@
-"""Compactions computed by a worker process: a thread waits for each segment, and the log stays as it is meanwhile.
+"""Runs compactions in a worker process: a thread waits for each segment, and the log stays unchanged until then.
 
-Knows: how a thread gives a job to the loop. Refuses to know: what is rewritten.
-Invariant: a compaction is never lost for want of a process: what it cannot do is done on the thread that asked, from the first
-segment that is not there yet.
+Invariant: a compaction does not depend on the process: if it fails, the calling thread does the rest, from the first
+missing segment.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ from braidlog.worker.jobs import Answer, RewriteSegments
 log = logging.getLogger("braidlog.worker")
 
 LOOK_SECONDS: Final = 1.0
-"""How often a thread that waits looks whether the node stops: its loop may be waiting for the thread by then."""
+"""How often a waiting thread checks whether the node stops: the loop may then be waiting for the thread."""
 
 
 class WorkerRewriting:
-    """See `storage/compaction/compaction.py`. On a thread, never on the loop's."""
+    """See `storage/compaction/compaction.py`. Call it on a thread, never on the loop's."""
 
     def __init__(self, worker: WorkerProcess, loop: asyncio.AbstractEventLoop, disk: Disk, plan: Plan) -> None:
         self._worker = worker

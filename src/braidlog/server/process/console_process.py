@@ -1,15 +1,14 @@
-"""The console's process: started beside the node, answered, started again if it dies, gone when the node is.
+"""Runs the console's process: starts it, answers its requests, restarts it if it dies.
 
-Knows: a child process, the socket between the two, who may ask. Refuses to know: HTTP, pages, what people look at.
-Invariants: the data process computes nothing for people: it hands out snapshots and pieces of wire as they are. The child has the
-other end of a socketpair that nobody else has: when this process ends, however it ends, that end reads an end of file and the
-child goes. The admin port is bound here, so that it is known at the start and stays the same when the child is started again.
+Invariants: the node renders nothing: it sends snapshots and captured bytes as they are. The child holds the other end
+of a socketpair: when this process ends in any way, the child reads end of file and exits. The admin port is bound here,
+so it is known at the start and survives a restart of the child. Does not handle: HTTP, pages.
 
     node                                      console (python -m braidlog.console)
       listening sockets ──── inherited ────▶    HTTP: the admin port, and that of the schema registry
-      socketpair        ◀── questions ─────▶    snapshots, watched connections
-      private doors     ◀── Kafka, Mayfly ──    an ordinary client, with a token made at the start
-       │ one for each node of the cluster: what is asked of the others is relayed over the nodes' port
+      socketpair        ◀── requests ──────▶    snapshots, watched connections
+      private listeners ◀── Kafka, Mayfly ──    an ordinary client, with a token created at the start
+       │ one for each node of the cluster: requests for other nodes are relayed over the nodes' port
 """
 
 import asyncio
@@ -43,17 +42,17 @@ BIND_SECONDS_MAX: Final = 5.0
 BIND_AGAIN_SECONDS: Final = 0.1
 WATCHES_MAX: Final = 16
 WAITING_MAX: Final = 256
-"""Questions that are waited for at a time."""
+"""Maximum requests that wait at a time."""
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Watched pieces that the console has not taken; beyond, they are dropped."""
+"""Maximum captured bytes that the console has not read; further pieces are dropped."""
 
 _encode = msgspec.json.Encoder().encode
 _questions = msgspec.json.Decoder(Question)
 
 
 async def bind(host: str, port: int) -> socket.socket:
-    """The admin port, not yet served by anyone: who connects meanwhile waits in line. The console of a node that was killed just
-    now has it for a moment."""
+    """Bind the admin port; clients wait in the backlog until the console serves it. Retries for a few seconds: the
+    console of a node that was just killed may still hold it."""
     loop = asyncio.get_running_loop()
     until = loop.time() + BIND_SECONDS_MAX
     while True:
@@ -69,9 +68,9 @@ async def bind(host: str, port: int) -> socket.socket:
 
 
 def bind_registry(host: str, port: int) -> socket.socket | None:
-    """The schema registry's port; None if somebody else has it: a node serves its other ports all the same.
+    """Bind the schema registry's port; None if it is in use: the node then runs without a registry.
 
-    After the admin port: by then the console of a node that was killed just now has neither.
+    Call it after `bind`: by then the console of a node that was just killed holds neither port.
     """
     try:
         bound, *others = listen(host, port, "the schema registry")
@@ -85,7 +84,7 @@ def bind_registry(host: str, port: int) -> socket.socket | None:
 def welcome_of(
     config: ServerConfig, version: str, urls: Mapping[str, str], secret: str, *, listeners: dict[str, str], now_ms: int
 ) -> Welcome:
-    """What a console is told when it begins. `urls` and `secret` of the doors that are its own; `listeners`: everybody's."""
+    """Return a console's first message. `urls` and `secret`: of its private listeners; `listeners`: the public ones."""
     admin = config.admin
     return Welcome(
         node=config.node,
@@ -117,7 +116,7 @@ def _audit(question: Question) -> bool:
 
 
 class Channel:
-    """One life of the child: its questions and their answers."""
+    """The connection to one run of the child: its requests and their answers."""
 
     def __init__(
         self, reporter: Reporter, schemas: SchemaQuestions, writer: asyncio.StreamWriter, now_ns: Callable[[], int]
@@ -157,7 +156,7 @@ class Channel:
             self._refuse(question, error)
 
     def _answer_later(self, question: Question) -> None:
-        """What waits for replicas and passwords holds up nobody else's question."""
+        """Answer in a task: requests that wait for replicas or password checks must not delay others."""
         if self._waiting >= WAITING_MAX:
             self._send(Reply(question.id, error=f"{WAITING_MAX} questions are waited for; ask again"))
             return
@@ -219,7 +218,7 @@ class Channel:
 
 
 class ConsoleProcess:
-    """Keeps one child running."""
+    """Keeps the console's process running."""
 
     def __init__(
         self,
@@ -249,7 +248,7 @@ class ConsoleProcess:
 
     @property
     def registry_port(self) -> int | None:
-        """Where schemas are asked for; None if its port was taken, or is not wanted."""
+        """Port of the schema registry; None if it was in use or is disabled."""
         return None if self._registry is None else int(self._registry.getsockname()[1])
 
     @property
@@ -257,7 +256,7 @@ class ConsoleProcess:
         return None if self._process is None else self._process.pid
 
     async def run(self) -> None:
-        """Start the child, answer it, start it again when it has died: later each time, unless it lived for a while."""
+        """Start the child, answer it, and restart it when it dies; the delay doubles unless it ran for a while."""
         pause = AGAIN_SECONDS_MIN
         loop = asyncio.get_running_loop()
         while not self._is_stopping:
@@ -277,13 +276,13 @@ class ConsoleProcess:
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,  # ours has one line for who started us
+                stdout=asyncio.subprocess.DEVNULL,  # the node's own output is one line, for its caller
                 pass_fds=passed,
-                start_new_session=True,  # Ctrl-C in a terminal is for the node, which ends this one when it has ended itself
+                start_new_session=True,  # Ctrl-C is for the node, which ends the child last
             )
         except OSError as error:
             ours.close()
-            log.error("the console cannot be started: %s", error)  # noqa: TRY400 - the error says it all
+            log.error("the console cannot be started: %s", error)  # noqa: TRY400 - the error is enough
             return None
         finally:
             theirs.close()
@@ -307,7 +306,7 @@ class ConsoleProcess:
             await channel.close()
 
     async def _end_child(self) -> int | None:
-        """Its socket is closed, so it goes by itself; one that hangs is ended."""
+        """Wait until the child exits, as its socket is closed; kill it if it hangs."""
         process, self._process = self._process, None
         if process is None:
             return None
@@ -320,7 +319,7 @@ class ConsoleProcess:
             return await process.wait()
 
     async def stop(self) -> None:
-        """Before the node's own ports close: the port, then the doors. The child goes when `run` is cancelled."""
+        """Close the admin port and the private listeners, before the node's own. Cancelling `run` ends the child."""
         self._is_stopping = True
         self._bound.close()
         if self._registry is not None:

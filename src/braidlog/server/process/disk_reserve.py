@@ -1,7 +1,6 @@
-"""Room on the disk that producers may not take: what is left is for groups, transactions, deletes and the node itself.
+"""Refuses records and keys while free disk space is below a reserve, which is for groups, transactions and deletes.
 
-Knows: how much is free, and how much must be. Refuses to know: who is refused, and in which words.
-Invariant: it asks the disk beside the loop; a disk that does not answer changes nothing.
+Invariant: the disk is queried on a thread; while it does not answer, nothing changes.
 """
 
 import errno
@@ -19,7 +18,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Refusing(Protocol):
-    """A service that takes data, or says why not."""
+    """A service that accepts data, or refuses it with `no_room`."""
 
     no_room: StorageFault | None
 
@@ -30,7 +29,7 @@ def free_bytes(folder: str) -> int:
 
 
 class DiskReserve:
-    """Look every `LOOK_SECONDS`; tell the services when there is too little, and when there is enough again."""
+    """Checks free space every `LOOK_SECONDS`; makes the services refuse data when it is low, and accept it again."""
 
     def __init__(self, free: Callable[[], int], reserve_bytes: int, runtime: Runtime, services: list[Refusing]) -> None:
         self._free = free

@@ -1,7 +1,6 @@
-"""How many files and sockets this process may have open, and how many of them connections may take.
+"""Limits on open files and sockets: raises the process's limit and divides it between connections and the log.
 
-Knows: the operating system's limit. Refuses to know: who opens what.
-Invariant: connections leave a share for the log's own files: a node that cannot take one more client can still roll a segment.
+Invariant: connections leave a share for the log's files: a node at its connection limit can still roll a segment.
 """
 
 import asyncio
@@ -17,10 +16,10 @@ log = logging.getLogger("braidlog.server")
 
 _UNLIMITED = 1 << 20
 _SHARE = 3 / 4
-"""Of all descriptors, at most this part is for connections."""
+"""Maximum share of descriptors for connections."""
 _DESCRIPTORS_MIN = 128
 _COME_AND_GO = 48
-"""Descriptors for all else: ports, pipes to other processes, files that are read or written once, the node's own logs."""
+"""Descriptors for everything else: ports, pipes to child processes, files opened briefly, the node's internal logs."""
 _FILES_MIN = 8
 _FILES_MAX = 2048
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -28,7 +27,7 @@ _COMPLAIN_SECONDS = 10.0
 
 
 def raise_limit() -> int:
-    """Take as many descriptors as the process is allowed; return how many that are."""
+    """Raise the soft limit to the hard limit; return the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -36,9 +35,9 @@ def raise_limit() -> int:
 
 
 def files_that_fit(connections: int, limit: int) -> int:
-    """How many files of each kind the log may keep open: for reading, and for writing. What is left is for what comes and goes.
+    """Return how many files the log may keep open for reading, and as many for writing.
 
-    A limit that does not leave enough for a node to work with is refused.
+    Raises INVALID_SETTING if the limit is too low for a node.
     """
     if limit < _DESCRIPTORS_MIN:
         raise BrokerError(
@@ -51,7 +50,7 @@ def files_that_fit(connections: int, limit: int) -> int:
 
 
 def connections_that_fit(wanted: int, limit: int) -> int:
-    """As many connections as were asked for, or as many as there are descriptors for, said aloud."""
+    """Return the wanted number of connections, or as many as the limit allows, with a warning."""
     room = max(int(limit * _SHARE), 1)
     if wanted <= room:
         return wanted
@@ -66,13 +65,13 @@ def connections_that_fit(wanted: int, limit: int) -> int:
 
 
 class Complaints:
-    """The loop's exception handler: that nothing more can be accepted is said now and then, and what is no error at all is not.
+    """The loop's exception handler: limits the rate of warnings that no connection can be accepted; hides false errors.
 
-    uvloop's TLS fails when it has something to send on a connection that has just ended (RuntimeError, of a transport; one that
-    uvloop closed by itself does not even say that it is closing): everybody who has to know hears of the end itself.
+    uvloop's TLS raises RuntimeError when it sends on a connection that has just ended. That is no error: the session
+    learns of the end separately.
 
-    asyncio's own loop tries a thousand times in a row when descriptors run out, and tells each time, with a traceback: a node
-    that cannot take clients would be busy saying so. (uvloop keeps a descriptor in reserve to turn them away with.)
+    Without descriptors, asyncio's loop retries `accept` a thousand times in a row and logs a traceback each time, which
+    would keep the node busy. (uvloop keeps a spare descriptor to reject clients with.)
     """
 
     def __init__(self) -> None:
@@ -90,7 +89,7 @@ class Complaints:
 
 
 def _is_uvloops(error: object) -> bool:
-    """Whether none of our own code had a part in it."""
+    """Whether the error was raised in uvloop only, without our code."""
     if not isinstance(error, RuntimeError):
         return False
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]

@@ -1,9 +1,7 @@
-"""What clients make a node say, within bounds: a thousand strangers a second must not fill the disk with lines about them.
+"""Limits the rate of log lines about clients: a thousand failing clients per second must not fill the disk with lines.
 
-Knows: how many lines were let through lately. Refuses to know: what they say, where they go.
-Invariant: errors and what the node says about itself always pass, but of one fault of the disk, which every request meets anew,
-one line a minute; of lines about clients at most `lines_per_second` do, after a burst, and the next one that passes tells how
-many did not.
+Invariants: errors and the node's own lines always pass, except repeats of a disk fault: one line per minute. Lines
+about clients pass at `lines_per_second`, after a burst; the next line that passes reports how many were dropped.
 """
 
 import logging
@@ -17,11 +15,11 @@ LINES_PER_SECOND = 50.0
 BURST_LINES = 1000.0
 FAULT_SECONDS = 60.0
 FAULTS_MAX = 1000
-"""Faults that are told apart; one more, and all of them are said anew."""
+"""Maximum distinct faults remembered; one more clears the memory, and all are logged again."""
 
 
 class RateLimitedLog(logging.Filter):
-    """A filter for a handler."""
+    """A filter for a log handler."""
 
     def __init__(self, lines_per_second: float = LINES_PER_SECOND, now: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -31,7 +29,7 @@ class RateLimitedLog(logging.Filter):
         self._lines = BURST_LINES
         self._left_out = 0
         self._faults: dict[str, tuple[float, int]] = {}
-        """What was said of a fault → when, and how often it came since."""
+        """Text of a fault → when it was logged, and how often it was repeated since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple) and any(isinstance(each, StorageFault) for each in record.args):

@@ -1,7 +1,4 @@
-"""What the process takes of the machine's memory.
-
-Knows: where Linux says so. Refuses to know: who asks.
-"""
+"""Reads the process's resident memory, and tunes the allocator."""
 
 import ctypes
 import os
@@ -10,7 +7,7 @@ _STATM = "/proc/self/statm"
 
 
 def resident_bytes() -> int:
-    """Bytes of this process that are in memory; 0 where the kernel does not say."""
+    """Return the resident memory of this process; 0 if the kernel does not report it."""
     try:
         with open(_STATM, encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
@@ -24,7 +21,7 @@ KEPT_ALLOCATION_BYTES_MAX = 4 * 1024 * 1024
 
 
 def keep_freed_memory() -> bool:
-    """Whether the allocator could be told; with another one than glibc's everything works as before."""
+    """Make glibc's allocator keep freed memory; return whether it could. Other allocators are left unchanged."""
     try:
         tune = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

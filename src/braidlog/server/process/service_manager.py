@@ -1,8 +1,8 @@
-"""What a node tells the service manager that started it (systemd's `Type=notify`): ready, alive, stopping.
+"""Notifies the service manager (systemd's `Type=notify`, sd_notify(3)): ready, alive, stopping.
 
-Knows: the datagrams of sd_notify(3). Refuses to know: when a node is ready. Without NOTIFY_SOCKET nothing is told.
-Invariants: a manager that does not read holds nobody up, what it has no room for is left out. That the node lives is said by the
-loop itself: one that hangs says nothing, and is started again. Processes that the node starts do not speak for it.
+Without NOTIFY_SOCKET it does nothing. Invariants: a notification never blocks; one that the manager has no room for is
+dropped. The event loop itself sends the watchdog's beat, so systemd restarts a node that hangs. Child processes do not
+notify.
 """
 
 import os
@@ -14,11 +14,11 @@ _BEATS_PER_PERIOD = 3
 
 
 class ServiceManager:
-    """`beat_seconds`: how often it wants to hear that the node lives; None if it does not."""
+    """`beat_seconds`: interval of the watchdog's beat; None without a watchdog."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         address = environment.get(_ADDRESS, "")
-        # An address that begins with @ is a name in no file system: there it begins with a zero byte.
+        # An address that begins with @ is an abstract socket: its name begins with a zero byte.
         self._address = "\0" + address[1:] if address.startswith("@") else address
         period, whose = environment.get(_PERIOD, ""), environment.get(_WHOSE, "")
         is_meant = self._address != "" and period.isdecimal() and whose in ("", str(os.getpid()))
@@ -26,7 +26,7 @@ class ServiceManager:
 
     @classmethod
     def of_this_process(cls, environment: MutableMapping[str, str]) -> "ServiceManager":
-        """Of whoever started this process; those that it starts are not to find it."""
+        """Return the manager of this process, and hide it from child processes."""
         found = cls(environment)
         for name in (_ADDRESS, _PERIOD, _WHOSE):
             environment.pop(name, None)
@@ -40,7 +40,7 @@ class ServiceManager:
             try:
                 out.sendto("\n".join(words).encode(), self._address)
             except OSError:
-                return  # it is gone or has no room: nothing that a node could do about it
+                return  # the manager has ended or has no room: the node cannot help it
 
     async def beat(self) -> None:
         self.notify("WATCHDOG=1")

@@ -1,11 +1,10 @@
-"""The node's worker process: started for the first job, fed one job after the other, started again if it dies.
+"""Runs a worker process of the node: starts it with the first job, sends it jobs one by one, restarts it if it dies.
 
-Knows: a child process, the socket between the two, who waits. Refuses to know: what a job is about.
-Invariants: a node that has no job has no child. At most `jobs_max` jobs and `queue_bytes_max` bytes wait, counted in the memory
-budget of the node; who comes then is refused. What a job gave counts there too until it was used, and no job is begun while that
-is more than a share of the budget, or the budget is full. No job waits or runs for ever. A child that dies or takes too long
-costs the job it was doing and no other: that one fails with an error that asks to try again, and the next child is started after
-a pause that doubles. When this process ends, however it ends, the child does (`worker/__main__.py`).
+Invariants: at most `jobs_max` jobs and `queue_bytes_max` bytes wait, counted in the node's memory budget; more are
+refused. Results count there too until they are used. No job starts while results hold more than a share of the budget,
+or the budget is full. Every wait and every job has a time limit. A child that dies or takes too long fails only its
+current job, with a retriable error; the next child starts after a delay that doubles. When this process ends in any
+way, the child ends (`worker/__main__.py`). Does not handle: the content of jobs.
 """
 
 import asyncio
@@ -34,35 +33,35 @@ AGAIN_SECONDS_MIN: Final = 0.1
 AGAIN_SECONDS_MAX: Final = 10.0
 STREAM_BYTES: Final = 1024 * 1024
 ANSWERS_PART: Final = 8
-"""Of the memory budget, one in so many bytes may be of answers that are still in use when the next job is begun."""
+"""No job starts while unused results hold more than 1/8 of the memory budget."""
 UPKEEP_SECONDS_MAX: Final = 3600.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
-    """What the worker process may use, and how much may wait for it."""
+    """Limits of the worker process and of its queue."""
 
     memory_bytes_max: int = 768 * 1024 * 1024
-    """Of the process. A job that needs more fails."""
+    """Maximum memory of the process; a job that needs more fails."""
     job_seconds_max: float = 30.0
-    """A job that takes longer fails, and the process is started again."""
+    """Maximum time of one job; a longer job fails, and the process restarts."""
     wait_seconds_max: float = 30.0
-    """A job that was not begun by then fails."""
+    """Maximum time of a job in the queue; then it fails."""
     jobs_max: int = 1000
-    """That wait; more are refused."""
+    """Maximum jobs in the queue; more are refused."""
     queue_bytes_max: int = 64 * 1024 * 1024
-    """Of the jobs that wait and the one that is done, together; more are refused."""
+    """Maximum bytes of the queued jobs and of the running job; more are refused."""
 
     def for_upkeep(self, job_seconds_max: float = UPKEEP_SECONDS_MAX) -> "WorkerSettings":
-        """A job is one new segment of a compaction, and waits behind others of that size."""
+        """Return settings for compaction: a job writes one new segment, and may wait behind jobs of that size."""
         return msgspec.structs.replace(self, job_seconds_max=job_seconds_max, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
 class OvertimeError(BrokerError):
-    """A job took longer than it may; its process was ended."""
+    """A job exceeded its time limit; its process was killed."""
 
 
 class _Waiting:
-    """A job, and who waits for it."""
+    """A queued job and the future of its result."""
 
     __slots__ = ("answer", "job", "payload", "timer")
 
@@ -75,11 +74,11 @@ class _Waiting:
     def fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
-            self.answer.exception()  # whoever waited may have gone
+            self.answer.exception()  # mark it retrieved: the waiter may have been cancelled
 
 
 class _Child:
-    """One life of the process."""
+    """One run of the process."""
 
     def __init__(
         self, process: asyncio.subprocess.Process, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -98,7 +97,7 @@ class _Child:
         await self._writer.drain()
 
     async def receive(self, hold: Callable[[int], None]) -> Answer:
-        """What it says; raises what the job raised, or IncompleteReadError when the child has gone. `hold` counts its bytes."""
+        """Return the result, counted by `hold`. Raises the job's error, or IncompleteReadError if the child died."""
         message_bytes, payload_bytes = FRAME.unpack(await self._reader.readexactly(FRAME.size))
         outcome = read_outcome(await self._reader.readexactly(message_bytes))
         if not isinstance(outcome, Done):
@@ -109,7 +108,7 @@ class _Child:
         return answer
 
     async def end(self) -> int:
-        """It holds nothing that is not here as well, so it needs no goodbye."""
+        """Kill the child: it holds no state that the node lacks."""
         self._writer.close()
         self.kill()
         return await self.process.wait()
@@ -120,7 +119,7 @@ class _Child:
 
 
 class WorkerProcess:
-    """One for a node: `do` from anywhere on the loop, `run` in a task."""
+    """Call `do` anywhere on the loop, and `run` in a task."""
 
     def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0", name: str = "worker") -> None:
         """`priority`: a niceness, or `IDLE`. `name`: of the process, for the log."""
@@ -134,19 +133,19 @@ class WorkerProcess:
         self._child: _Child | None = None
         self._is_doing = False
         self._interrupted = ""
-        """Why the job under way is being ended."""
+        """Why the current job is being interrupted."""
         self._pause = 0.0
         self._may_start_at = 0.0
         self.is_over = False
-        """The node stops: nothing is done any more."""
+        """Whether the node stops: new jobs are refused."""
         self._bytes = 0
         self._answer_bytes = 0
         self._room = asyncio.Event()
         self.seconds = DurationHistogram()
-        """What jobs took, from their beginning to their answer."""
+        """Durations of jobs, from start to result."""
         self.starts = 0
         self.failures = 0
-        """Jobs that the process did not answer, or that were refused or waited too long."""
+        """Jobs that got no result: the process died, or they were refused or waited too long."""
 
     @property
     def pid(self) -> int | None:
@@ -163,7 +162,7 @@ class WorkerProcess:
             starts=self.starts,
         )
 
-    # -- who has a job -----------------------------------------------------------------------------------------
+    # -- callers -----------------------------------------------------------------------------------------------
 
     def do(self, job: Job, payload: Buffer) -> "asyncio.Future[Answer]":
         """See `worker/jobs.py`."""
@@ -195,12 +194,12 @@ class WorkerProcess:
         self._fail(waiting, f"not begun by the worker process within {self._settings.wait_seconds_max:g} s")
 
     def interrupt(self, why: str) -> None:
-        """End the job under way, as one that took too long, and the process with it; one that is about to begin goes on."""
+        """Kill the process and fail its current job as one that took too long; queued jobs are unaffected."""
         if self._is_doing and self._child is not None:
             self._interrupted = why
             self._child.kill()
 
-    # -- what is held, as the budget sees it -------------------------------------------------------------------
+    # -- a holder of the memory budget -------------------------------------------------------------------------
 
     peer = "the worker process's queue"
 
@@ -218,25 +217,25 @@ class WorkerProcess:
             self._room.set()
 
     def abort(self) -> None:
-        """There is no room in the node's memory, and most of what is held is held here: who waits is refused."""
+        """The memory budget is exceeded and this queue holds most: fail all waiting jobs."""
         for waiting in list(self._queue):
             self._drop(waiting, "the node has no memory left for what waits")
         self._loop.call_soon(self._forgotten)
 
     def _forgotten(self) -> None:
         self._budget.forget(self)
-        self._room.set()  # whoever is forgotten is not told of room
+        self._room.set()  # the budget does not call `room_again` of a removed holder
 
     def room_again(self) -> None:
         self._room.set()
 
     @property
     def _is_short(self) -> bool:
-        """Whether what the next job may give has no place."""
+        """Whether there is no room for the result of another job."""
         return self._budget.is_full or self._answer_bytes > self._budget.bytes_max // ANSWERS_PART
 
     async def _wait_for_room(self) -> None:
-        """Answers are used up by requests, and those wait for no client meanwhile: it ends."""
+        """Wait for room. The wait ends: requests use up results without waiting for a client."""
         while self._is_short:
             self._room.clear()
             if self._budget.is_full:
@@ -254,7 +253,7 @@ class WorkerProcess:
     # -- the process -------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Do what comes, until cancelled."""
+        """Run jobs until cancelled."""
         try:
             while True:
                 while not self._queue:
@@ -271,7 +270,7 @@ class WorkerProcess:
             await self._end_child()
 
     async def _ready(self) -> _Child | None:
-        """A child that listens; None if it could not be started. After one that died, not before its pause is over."""
+        """Return a running child, or None if it could not start. After a failure it waits for the restart delay."""
         if self._child is not None and self._child.has_ended:
             await self._bury("between jobs")
         if self._child is None:
@@ -292,7 +291,7 @@ class WorkerProcess:
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,  # ours has one line for who started us
+                stdout=asyncio.subprocess.DEVNULL,  # the node's own output is one line, for its caller
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,
             )
@@ -318,7 +317,7 @@ class WorkerProcess:
             async with asyncio.timeout(self._settings.job_seconds_max):
                 await child.send(waiting.job, waiting.payload)
                 answer = await child.receive(self._hold_answer)
-        except (BrokerError, StorageFault, ValueError) as error:  # what the job raised: ProtocolError is a ValueError
+        except (BrokerError, StorageFault, ValueError) as error:  # raised by the job: ProtocolError is a ValueError
             self._answered(began)
             waiting.fail(error)
         except TimeoutError:
@@ -334,7 +333,7 @@ class WorkerProcess:
             raise
         else:
             self._answered(began)
-            if not waiting.answer.done():  # who asked may have gone
+            if not waiting.answer.done():  # the caller may have been cancelled
                 waiting.answer.set_result(answer)
         finally:
             self._is_doing = False
@@ -345,7 +344,7 @@ class WorkerProcess:
         self.seconds.note(self._loop.time() - began)
 
     async def _bury(self, when: str) -> None:
-        """The child is of no use any more. The next one waits: one that dies of everything must not be all we do."""
+        """End a failed child, and delay the next one: a child that always dies must not keep the node busy."""
         code = await self._end_child()
         self._pause = min(max(self._pause * 2, AGAIN_SECONDS_MIN), AGAIN_SECONDS_MAX)
         self._may_start_at = self._loop.time() + self._pause

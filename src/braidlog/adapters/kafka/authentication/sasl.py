@@ -91,7 +91,7 @@ class Sasl:
             try:
                 asked = exchange.scram.first(token)
             except ScramError:
-                asked = b""  # whatever follows is invalid
+                asked = b""  # every later message is invalid
             self._exchanges[conversation.connection] = exchange
             return s.SaslAuthenticateResponse(auth_bytes=asked)
         proof = _Proof(exchange, token, services)
