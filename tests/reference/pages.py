@@ -1,6 +1,6 @@
 """Generate pages of docs/reference from the code: settings, metrics, errors, protocol-limits; `make reference`.
 
-python -m braidlog.cli.reference_pages settings > docs/reference/settings.md
+python -m tests.reference.pages settings > docs/reference/settings.md
 
 """
 

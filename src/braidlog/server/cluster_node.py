@@ -227,7 +227,7 @@ class ClusterNode:
 
     def _unaware(self) -> list[int]:
         """Return live nodes that do not know this one yet: they would refuse topics with a replica on it."""
-        return self.gossip.unaware(self._living())
+        return self.gossip.unconfirmed_nodes(self._living())
 
     def _is_to_lead(self) -> bool:
         """Whether a partition waits for this node to lead it: its clients would have to retry."""

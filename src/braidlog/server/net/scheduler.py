@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
-PartitionLocks = Callable[[], bool]
+ResumeGate = Callable[[], bool]
 Go = Callable[[Callable[[], None], bool], None]
 """go(resume, is_poll): calls `resume` now or in its turn; `is_poll`: it resumes a long poll."""
 
@@ -70,7 +70,7 @@ class Running:
         self,
         coroutine: Coroutine[Any, Any, Any],
         done: Done,
-        gate: "PartitionLocks",
+        gate: "ResumeGate",
         waiting: "asyncio.Future[Any] | None",
         go: "Go | None" = None,
     ) -> None:
@@ -172,7 +172,7 @@ def step(coroutine: Coroutine[Any, Any, Any]) -> tuple[bool, Any, BaseException 
 
 
 def start(
-    coroutine: Coroutine[Any, Any, Any], done: Done, gate: PartitionLocks = lambda: True, go: Go | None = None
+    coroutine: Coroutine[Any, Any, Any], done: Done, gate: ResumeGate = lambda: True, go: Go | None = None
 ) -> Running | None:
     """Run until the coroutine ends (calls `done`, returns None) or waits (it then resumes automatically)."""
     ended, value, error = step(coroutine)

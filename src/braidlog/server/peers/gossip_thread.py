@@ -153,7 +153,7 @@ class GossipThread:
     def clock_trouble(self) -> str:
         return "" if self._gossip is None else self._gossip.clock_trouble()
 
-    def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
+    def unconfirmed_nodes(self, members: Sequence[tuple[int, int]]) -> list[int]:
         return [] if self._gossip is None else self._gossip.unconfirmed_nodes(members)
 
     # -- whether the event loop runs -------------------------------------------------------------------------
