@@ -1,6 +1,6 @@
-"""Background tasks with an owner, of a server or of a client: whoever starts one can end it, and hears of its crash.
+"""Background tasks with an owner, in a server or a client: the owner cancels them and is notified of a crash.
 
-Invariant: after `stop` none runs. One that crashes is never lost: the loop's exception handler is told, and then the owner.
+Invariant: after `stop` none runs. One that crashes is never lost: the loop's exception handler is called, then the owner's.
 """
 
 import asyncio
@@ -12,20 +12,20 @@ from typing import Any
 from braidlog.model.actor import ACTOR
 
 Crashed = Callable[[BaseException], None]
-"""Told what a task has crashed with."""
+"""Called with the exception that a task crashed with."""
 
 
 class Tasks:
-    """The tasks of one owner, to whom `failed` tells what one of them has crashed with."""
+    """The tasks of one owner. `failed` is called with the exception of a crashed task."""
 
     def __init__(self, failed: Crashed | None = None) -> None:
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, crashed: Crashed | None = None) -> "asyncio.Task[Any]":
-        """`crashed`: told before the owner is, for those who wait for this one."""
+        """Start a task. `crashed` is called before the owner's callback, for waiters of this task."""
         context = copy_context()
-        context.run(ACTOR.set, None)  # what a task does later is not the wish of whoever asked for something just now
+        context.run(ACTOR.set, None)  # the task does not act for the client of the current request
         task = asyncio.get_running_loop().create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, crashed))

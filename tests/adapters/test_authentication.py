@@ -270,7 +270,7 @@ def test_who_does_not_say_who_it_is_is_shown_out(impatient: ServerProcess) -> No
         for peer, (dialect, begun) in zip(peers, cases, strict=True):
             host, port = peer.getsockname()
             assert read_to_end(peer, 0) == b"", (dialect, begun)
-            assert f"{dialect} {host}:{port} is cut off: not authenticated in time" in impatient.errors()
+            assert f"closing {dialect} {host}:{port}: not authenticated in time" in impatient.errors()
 
 
 def test_asking_in_vain_buys_no_time(impatient: ServerProcess) -> None:

@@ -221,7 +221,7 @@ def test_start_stop_and_recovery_are_logged(tmp_path: Path) -> None:
     assert [each[0] for each in starts] == ["0", "2", "2"]
     assert starts[1][1].endswith("of them had no clean stop")
     assert starts[2][1] == "the last stop was clean"
-    assert re.search(r"stopping: what was asked is answered for up to \d+ s", told)
+    assert re.search(r"shutting down: draining requests for up to \d+ s", told)
     assert re.search(r"stopped in \d+\.\d s", told)
 
 

@@ -197,7 +197,7 @@ def test_loopback_is_open() -> None:
 
 def test_the_admin_token_closes_the_registry() -> None:
     text = "[registry]\nhost = '0.0.0.0'\n"
-    assert "the schema registry would be open to everyone on 0.0.0.0: set auth.tokens or admin.token" in str(
+    assert "the schema registry would be open to all clients on 0.0.0.0: set auth.tokens or admin.token" in str(
         exposure(text)
     )
     assert exposure(f"{text}[admin]\ntoken = '{'0' * 64}'") is None

@@ -88,7 +88,7 @@ class Route(msgspec.Struct, frozen=True):
     """None: no permission is needed, or only those of `needs` and `each`."""
     topic: Callable[[Any], str | None] = lambda _: None
     needs: tuple[Need, ...] = ()
-    """Permissions of the whole request: without one, nothing of it is served."""
+    """Permissions of the whole request: a denied one rejects the whole request."""
     each: tuple[Need, ...] = ()
     """Permissions per name: each name has its own result."""
     state_of: Callable[[Any], str | None] | None = None

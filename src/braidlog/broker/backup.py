@@ -73,6 +73,6 @@ class Snapshots:
         return cutting.files
 
     async def drop(self) -> None:
-        """Delete the snapshot: it was copied, or it is no longer needed."""
+        """Delete the snapshot: it was copied, or is not needed."""
         async with self._turns.acquire(_CUT):
             await self._runtime.blocking(lambda: drop_snapshot(self._folder.disk, self._folder.path))

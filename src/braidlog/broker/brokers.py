@@ -53,7 +53,7 @@ class Brokers:
         if number == self.own_number:
             raise BrokerError(
                 Reason.UNAVAILABLE,
-                f"broker {number} is this node, and it is alone: nobody else could lead what it leads",
+                f"broker {number} is this node, and it is the only one: no other node can lead its partitions",
             )
         self._fenced.add(number)
 

@@ -199,7 +199,9 @@ class Forwarding:
                 self.spawn(run(at, work), "forwarded")
         if left:
             await done.wait(seconds)
-        late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
+        late = BrokerError(
+            Reason.TIMED_OUT, "another node received the request and did not answer: it may have been carried out"
+        )
         return [late if each is None else each for each in results]
 
     def serving(self, refusal: ElsewhereError) -> int | None:

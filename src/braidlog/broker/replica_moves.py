@@ -95,7 +95,9 @@ class ReplicaMoves:
         """Drain a node or end its draining. The controller moves the leadership of a draining node to other in-sync
         replicas."""
         if is_draining and not self._routing.has_other_nodes:
-            raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "this node is alone: nobody else could lead what it leads")
+            raise BrokerError(
+                Reason.NOT_ENOUGH_REPLICAS, "this node is the only one: no other node can lead its partitions"
+            )
         await drain(self._metadata, node, is_draining=is_draining)
 
     async def complete(self) -> None:
@@ -153,9 +155,7 @@ class ReplicaMoves:
         known = image.cluster.nodes() if image.cluster.members else {self._routing.own_number}
         unknown = [node for node in target if node not in known]
         if unknown:
-            raise BrokerError(
-                Reason.REPLICA_NOT_FOUND, f"no node {unknown[0]}; `braid cluster nodes` lists those that are there"
-            )
+            raise BrokerError(Reason.REPLICA_NOT_FOUND, f"no node {unknown[0]}; `braid cluster nodes` lists the nodes")
 
 
 def _only(outcomes: dict[int, Outcome]) -> bool:

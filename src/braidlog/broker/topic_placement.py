@@ -41,7 +41,7 @@ class Placement:
     def leave_cluster(self) -> None:
         """Stop this node, as SIGTERM does: other nodes take over its partitions first."""
         if self._stop_node is None:
-            raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
+            raise BrokerError(Reason.UNAVAILABLE, "this node is the only one: no other node can take its keys")
         self._stop_node()
 
     @property

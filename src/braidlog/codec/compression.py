@@ -116,7 +116,7 @@ def _read_gzip(data: Buffer, bytes_max: int) -> bytearray:
             # Fed in chunks: zlib copies what follows a member to `unused_data`; that must not be the whole rest.
             chunk = view[position : position + GZIP_CHUNK_BYTES]
             if not chunk:
-                raise ProtocolError("a gzip member is cut off", position)
+                raise ProtocolError("a gzip member is truncated", position)
             try:
                 _inflate(member, chunk, out, bytes_max)
             except zlib.error as error:
@@ -162,10 +162,10 @@ def _read_snappy(data: Buffer, bytes_max: int) -> bytearray:
         if view[position : position + 8] == _XERIAL_MAGIC:
             position += _XERIAL_HEADER_BYTES
             if position > len(view):
-                raise ProtocolError("a xerial header is cut off", len(view))
+                raise ProtocolError("a xerial header is truncated", len(view))
             continue
         if len(view) - position < 4:
-            raise ProtocolError("a xerial block's length is cut off", position)
+            raise ProtocolError("a xerial block's length is truncated", position)
         length = _I32.unpack_from(view, position)[0]
         position += 4
         if length <= 0 or length > len(view) - position:
@@ -228,7 +228,7 @@ def _lz4_room(view: memoryview) -> int:
         while True:
             blocks = _counted(blocks)
             if len(view) - position < 4:
-                raise ProtocolError("an lz4 frame is cut off", position)
+                raise ProtocolError("an lz4 frame is truncated", position)
             word = _U32_LITTLE.unpack_from(view, position)[0]
             position += 4
             if word == 0:
@@ -238,7 +238,7 @@ def _lz4_room(view: memoryview) -> int:
             position += size + (4 if flags & 0x10 else 0)
         position += 4 if flags & 0x04 else 0
     if position != len(view):
-        raise ProtocolError("an lz4 frame is cut off", len(view))
+        raise ProtocolError("an lz4 frame is truncated", len(view))
     return room
 
 
@@ -266,14 +266,14 @@ def _zstd_room(view: memoryview) -> int:
         while not last:
             blocks = _counted(blocks)
             if len(view) - position < 3:
-                raise ProtocolError("a zstd frame is cut off", position)
+                raise ProtocolError("a zstd frame is truncated", position)
             word = view[position] | view[position + 1] << 8 | view[position + 2] << 16
             last, kind, size = bool(word & 1), word >> 1 & 3, word >> 3
             room += size if kind in {_ZSTD_RAW, _ZSTD_RLE} else _ZSTD_BLOCK_BYTES_MAX
             position += 3 + (1 if kind == _ZSTD_RLE else size)
         position += 4 if descriptor & 0x04 else 0
     if position != len(view):
-        raise ProtocolError("a zstd frame is cut off", len(view))
+        raise ProtocolError("a zstd frame is truncated", len(view))
     return room
 
 

@@ -59,7 +59,7 @@ def _read(data: Buffer, position: int, end: int, bytes_max: int, last_byte_max: 
     for index in range(bytes_max):
         at = position + index
         if at >= end:
-            raise ProtocolError("a varint is cut off", at)
+            raise ProtocolError("a varint is truncated", at)
         byte = data[at]
         # The last byte of a width has few bits left: more bits, or a continuation bit, exceed the type.
         if index == bytes_max - 1 and byte > last_byte_max:

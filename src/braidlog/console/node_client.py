@@ -1,8 +1,7 @@
 """Connection of the console to its node: requests over a private socket, recent snapshots, rates.
 
-Knows: `model/reporting/node_report.py`. Refuses to know: HTTP. Invariants: however many people look, the node is
-asked for a snapshot at most once a second; every question ends, with an answer, a refusal or a deadline; an answer
-for nobody is dropped.
+Does not handle: HTTP. Invariants: the node is sent at most one snapshot request per second, for any number of
+viewers. Every request ends with an answer, a rejection or a deadline. An answer without a waiter is dropped.
 """
 
 import asyncio

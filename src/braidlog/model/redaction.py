@@ -13,7 +13,7 @@ _NAMES: Final = (
     r"[\w.\-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[\w.\-]*"
 )
 _PATTERNS: Final = (
-    # A PEM block, even if its end is cut off.
+    # A PEM block, even if its end is missing.
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     # kafka://ann:word@host
     (re.compile(r"(?<=://)[^\s/@\"']+@"), f"{HIDDEN}@"),

@@ -35,7 +35,7 @@ async def close_idle(hosting: PartitionRegistry, runtime: Runtime) -> int:
             hosted.begin_close()
         closed += sum(await shared(_finish_close, unused, runtime))
     if closed:
-        log.info("%d partitions that nobody has used for a while were closed", closed)
+        log.info("%d idle partitions were closed", closed)
     return closed
 
 

@@ -284,9 +284,7 @@ class KeyLog:
             return None
         self._led_epoch = None
         self._restart()
-        return BrokerError(
-            Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may be written all the same"
-        )
+        return BrokerError(Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may have been written")
 
     def _flush_gathered(self) -> None:
         batch, self._batch = self._batch, None

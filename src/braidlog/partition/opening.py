@@ -85,9 +85,9 @@ def _restart(hosting: PartitionRegistry, places: Iterable[tuple[str, int]]) -> N
         try:
             hosting.reset_log(name, number)
         except StorageFault as fault:
-            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault names the file
+            log.error("%s/%d: full resync failed: %s", name, number, fault)  # noqa: TRY400 - the fault names the file
         else:
-            log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
+            log.error("%s/%d: full resync started; damaged copy quarantined", name, number)
 
 
 async def wake(partitions: Iterable[Partition], hosting: PartitionRegistry, runtime: Runtime) -> None:

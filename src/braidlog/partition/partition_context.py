@@ -89,7 +89,7 @@ class StandaloneContext:
         """Do nothing: the reconciler makes the epoch durable and reports it."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
-        raise AssertionError(f"nothing is done beside the loop for an only replica: {name}, {work}")
+        raise AssertionError(f"a sole replica does no work off the event loop: {name}, {work}")
 
     def opened(self, partitions: Iterable["Partition"]) -> None:
         """Report leadership: the partitions lead from their opening."""

@@ -524,7 +524,7 @@ def check_exposure(config: ServerConfig) -> None:
 
 def _open_to_all(what: str, host: str, settings: str) -> BrokerError:
     remedy = f"set {settings}, or say auth.allow_open = true (--allow-open) if that is what you want"
-    return BrokerError(Reason.INVALID_SETTING, f"{what} would be open to everyone on {host}: {remedy}")
+    return BrokerError(Reason.INVALID_SETTING, f"{what} would be open to all clients on {host}: {remedy}")
 
 
 _FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals", "tables.catalog"})

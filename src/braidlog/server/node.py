@@ -451,7 +451,7 @@ class Server:
         """Drain requests, flush, sync, release the folder."""
         began, was_serving, self._is_serving = self._clock.monotonic(), self._is_serving, False
         if was_serving:
-            log.info("stopping: what was asked is answered for up to %g s", self.config.drain_seconds)
+            log.info("shutting down: draining requests for up to %g s", self.config.drain_seconds)
             if self._cluster is not None:
                 await self._cluster.leave()
         await self._stop()

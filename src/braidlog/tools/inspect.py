@@ -51,7 +51,7 @@ class Inspection(msgspec.Struct, kw_only=True):
     opened: Recovered | None = None
     """What recovery says of it. None: nothing is left to repair from, or another version's data must not be touched."""
     snapshots: dict[int, StateImage | None] = {}
-    """Snapshots to write again; None: to remove, because what stood there cannot be told."""
+    """Snapshots to write again; None: to remove, because their content is unknown."""
     boundaries: set[int] = set()
     """Offsets where a checkpoint or a snapshot was taken."""
     rebuilt: StateImage | None = None

@@ -43,5 +43,5 @@ def test_keys_in_slots_are_counted_on_all_nodes() -> None:
     assert msgspec.msgpack.decode(one.node.run(services.key_counts.handle_call(b"")), type=Stats).keys == 0, "its part"
     for wrong in ({2: counts(5)}, {2: counts(5), 3: b"\xc1"}):
         others.told = wrong
-        with refused_with(Reason.TIMED_OUT, match="node 3 does not tell its part of the counts"):
+        with refused_with(Reason.TIMED_OUT, match="node 3 does not report its part of the counts"):
             one.node.run(services.key_counts.gathered())

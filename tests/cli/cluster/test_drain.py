@@ -25,4 +25,4 @@ def test_why_a_leader_stays() -> None:
 
 def test_a_node_that_is_alone_cannot_be_drained(braid_server_shared: ServerProcess) -> None:
     said = Braid(braid_server_shared).fails(3, "cluster", "drain", "0")
-    assert "this node is alone: nobody else could lead what it leads" in said
+    assert "this node is the only one: no other node can lead its partitions" in said

@@ -89,7 +89,7 @@ class RoutedMarkers:
         return failures
 
     def _node_of(self, target: Target) -> int | None:
-        """Return the leader of a partition or the coordinator of a group, NOBODY if it has none; None if the
+        """Return the leader of a partition or the coordinator of a group, `NOBODY` if it has none; None if the
         partition was deleted."""
         if isinstance(target, str):
             found = self._routing.coordinator_of(target)

@@ -34,7 +34,7 @@ class KeyCounts:
         told = await self._forwarding.together([self._ask(node) for node in others])
         for node, each in zip(others, told, strict=True):
             if isinstance(each, BrokerError):
-                raise BrokerError(Reason.TIMED_OUT, f"node {node} does not tell its part of the counts: {each}")
+                raise BrokerError(Reason.TIMED_OUT, f"node {node} does not report its part of the counts: {each}")
         return added([own, *(each for each in told if isinstance(each, Stats))])
 
     async def _ask(self, node: int) -> Stats:

@@ -187,7 +187,7 @@ def not_committed(partition: Partition, error: BrokerError, *, wrote: bool) -> B
     """Return the error for a change that is not known to be committed."""
     if wrote:
         # The change is in this log and may still be committed: a caller that retries may apply it twice.
-        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
+        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written")
     return led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
 
 

@@ -109,7 +109,7 @@ class ReplicaComparison:
             latest = max((unpack_stamp(each.stamp).wall_ms for each in reply.keys), default=0)
             if latest > max(self._runtime.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
                 raise ProtocolError(
-                    f"the leader of log {slot.number} tells of a key that is changed more than a minute from now"
+                    f"the leader of log {slot.number} reports a key with a change time more than a minute ahead"
                 )
 
     async def _repair(self, slot: KeyLog, comparison: Comparison) -> list[Repaired]:

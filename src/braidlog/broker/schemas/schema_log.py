@@ -145,7 +145,7 @@ class SchemaLog:
         # A reader of the missing topic has read all of a topic that was created since.
         offset = place.offset if place.topic_id in (topic_id, "") else -1
         if hosted.end_offset != offset:
-            raise BrokerError(Reason.VERSION_CONFLICT, "somebody else has written schemas: look again")
+            raise BrokerError(Reason.VERSION_CONFLICT, "the schemas have changed: read them again")
         keys, values = [key for key, _ in entries], [value for _, value in entries]
         batch = encode_batch(values, keys=keys, base_timestamp=self._runtime.now_ms())
         written = self._append.write(TOPIC, 0, batch, acks=Acks.ALL)

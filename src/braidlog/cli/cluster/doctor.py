@@ -144,7 +144,7 @@ def _uneven(info: ClusterInfo) -> list[Finding]:
     ]
 
 
-@click.command(epilog="Example: braid cluster doctor || echo look at it")
+@click.command(epilog="Example: braid cluster doctor || echo unhealthy")
 @OUTPUT
 @with_client
 def doctor(client: Client, output: str) -> None:

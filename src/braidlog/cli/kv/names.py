@@ -63,7 +63,7 @@ def _which(limit: int) -> Decorator:
         click.argument("pattern", default="*"),
         click.option("--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special."),
         click.option(
-            "--limit", type=click.IntRange(1), default=limit, show_default=True, help="Print so many at most."
+            "--limit", type=click.IntRange(1), default=limit, show_default=True, help="Maximum number to print."
         ),
     )
 

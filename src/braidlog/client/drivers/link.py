@@ -139,7 +139,7 @@ class Link(asyncio.Protocol):
         asked: list[tuple[bytes | Sequence[bytes], Hashable]] = []
         try:
             for message in messages:
-                asked.append(self._wire.ask(message))  # noqa: PERF401 - what was asked before one that cannot be said counts
+                asked.append(self._wire.ask(message))  # noqa: PERF401 - requests before one that cannot be encoded count
         except ValueError as error:
             if asked:
                 self.abort(f"a request could not be written: {error}")  # the caller never gets the futures before it

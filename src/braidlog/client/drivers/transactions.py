@@ -96,7 +96,7 @@ class TransactionPort(ABC):
         timeout_ms: int,  # noqa: ARG002
         last: TransactionalProducer | None = None,  # noqa: ARG002
     ) -> TransactionalProducer:
-        """Obtain a new epoch: aborts the open transaction of this name, and fences the producer that had it.
+        """Obtain a new epoch: aborts the open transaction of this name, and fences its previous producer.
 
         With `last`, the previous identity, the request is refused if another producer has begun since.
         """

@@ -187,7 +187,7 @@ class Consumer(AsyncClosing):
 
     # -- records ---------------------------------------------------------------------------------------------
 
-    async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[ConsumedRecord]:  # noqa: ASYNC109 - nothing is cut off
+    async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[ConsumedRecord]:  # noqa: ASYNC109 - nothing is cancelled
         """Return up to `max_records` as soon as there is one; an empty list after `timeout` seconds."""
         self._worked_on()
         await self._catch_up()

@@ -127,7 +127,7 @@ def check_crc(data: Buffer, position: int, header: BatchHeader) -> None:
     """Raise unless the batch is complete and its checksum matches."""
     end = position + header.size_bytes
     if end > len(data):
-        raise ProtocolError(f"batch of {header.size_bytes} bytes is cut off after {len(data) - position}", len(data))
+        raise ProtocolError(f"batch of {header.size_bytes} bytes is truncated after {len(data) - position}", len(data))
     actual = crc32c(memoryview(data)[position + CRC_COVERS_FROM : end])
     if actual != header.crc:
         raise ProtocolError(f"batch CRC-32C is {actual:#010x}, its header says {header.crc:#010x}", position + 17)

@@ -12,7 +12,7 @@ during writes.
                                          ←     SyncEnd(NARROWER)            or UNKNOWN: retry at the last mark
     SyncRequest(512 leaves, digest), 32 →     …
     SyncRequest(16 leaves, digest), 32 →      …
-    SyncRequest(one leaf, digest)        →     SyncDiff …, SyncEnd(TOLD): its keys after `offset`
+    SyncRequest(one leaf, digest)        →     SyncDiff …, SyncEnd(`TOLD`): its keys after `offset`
 
 Both keep the leaves of the last marks: the first record at or after each multiple of `MARK_EVERY`. A log under
 constant writes is compared at a mark, an idle log at its end.

@@ -339,7 +339,7 @@ class Recovery:
                     # The rest is preallocated zeros.
                     torn = written_end(file, reading.position, size) - reading.position
                     if torn:
-                        self.notes.append(f"{reading.name}: a torn tail of {torn} bytes cut off ({bad.why})")
+                        self.notes.append(f"{reading.name}: a torn tail of {torn} bytes discarded ({bad.why})")
                     break
                 self._skip_damage(reading, clock, durable_to, bad.why)
         self._check_end(reading)

@@ -314,7 +314,7 @@ def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, in
             header = read_header(data, position)
         if not position and (len(data) < asked or header.size_bytes > end - start):
             # Since its verification the file has become shorter, or the batch states a larger size.
-            raise ProtocolError(f"batch of {header.size_bytes} bytes is cut off after {len(data)}", start)
+            raise ProtocolError(f"batch of {header.size_bytes} bytes is truncated after {len(data)}", start)
         start += position
         size = PIECE_BYTES if position else header.size_bytes  # a batch that is larger than a piece is read alone
 

@@ -89,6 +89,8 @@ class CoordinatorLog:
                 )
                 return BrokerError(Reason.UNAVAILABLE, text)
             case Reason.TIMED_OUT:
-                text = f"the replicas of shard {number} of the coordinators have not followed in time: it may count all the same"
+                text = (
+                    f"the replicas of shard {number} of the coordinators have not followed in time: it may still count"
+                )
                 return BrokerError(Reason.TIMED_OUT, text)
         return BrokerError(reason, f"shard {number} of the coordinators cannot be written now: {reason.name}")

@@ -101,5 +101,5 @@ def _lost(folder: DataFolder, name: str) -> str:
     unreadable = "; ".join(f"topics/{each}: {why}" for each, why in folder.broken_topics.items())
     return (
         f"internal topic {name!r} was made in this folder and is lost: {unreadable or 'its folder is not there'}; "
-        f"restore it from a backup, or go on without all that was in it: `braid log accept-loss {folder.path} {name}`"
+        f"restore it from a backup, or continue without its contents: `braid log accept-loss {folder.path} {name}`"
     )

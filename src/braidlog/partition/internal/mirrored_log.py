@@ -138,7 +138,7 @@ def _checked(log: PartitionLog) -> PartitionLog:
 def _why_not(log: PartitionLog | StorageFault) -> str:
     """Return the damage of a log; empty if it is intact."""
     if isinstance(log, StorageFault):
-        return str(log) or "it was not there"
+        return str(log) or "it did not exist"
     return str(log.damages[0]) if log.damages else ""
 
 

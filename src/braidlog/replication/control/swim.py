@@ -24,7 +24,7 @@ PATIENCE_FACTOR_MAX = 10
 SILENCE_CONFIRMATIONS = 2
 """Number of nodes that must find the same silence: the accuser and a witness."""
 LEASE_CALM_MS = 5_000
-"""After a metadata outage, leases count again this long after the first sign of life."""
+"""After a metadata outage, leases count again this long after the first message."""
 PING_ALL_MAX = 8
 PINGS_PER_TICK = 3
 
@@ -179,7 +179,7 @@ class Peer(msgspec.Struct, frozen=True):
     witnesses_ms: int | None = None
     """When witnesses were last asked."""
     accused: tuple[int, int] | None = None
-    """The node that last asked for a witness check, and when: that node got no answer either."""
+    """The node that last requested a witness check, and when: that node got no answer either."""
     has_lost_lease: bool = False
     is_condemned: bool = False
     requests: tuple[int, ...] = ()
@@ -194,7 +194,7 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
     late: Lateness = Lateness()
     """How late this node was."""
     leases_count_from_ms: int | None = None
-    """None: no sign of life from the metadata yet, or the metadata is silent."""
+    """None: no message from the metadata yet, or the metadata is silent."""
 
     def peer(self, node: int, incarnation: int | None = None) -> Peer | None:
         found = next((each for each in self.peers if each.node == node), None)

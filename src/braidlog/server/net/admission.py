@@ -63,7 +63,7 @@ class Admission:
 
     def evict(self) -> None:
         """Close the connection to make room for another unauthenticated one."""
-        log.warning("%s: too many unauthenticated connections, %s is cut off", self._client.dialect, self._client.peer)
+        log.warning("%s: too many unauthenticated connections; closing %s", self._client.dialect, self._client.peer)
         self._client.abort()
 
     def leave(self) -> None:

@@ -156,7 +156,7 @@ class Listener(SessionOwner):
             why = session.overdue(now)
             if why is not None:
                 self.cut_off += 1
-                log.info("%s %s is cut off: %s", self.adapter.dialect, session.peer, why)
+                log.info("closing %s %s: %s", self.adapter.dialect, session.peer, why)
                 session.abort()
 
     def _detect_disconnected_clients(self) -> None:

@@ -109,7 +109,7 @@ class Budget:
             return
         for holder in sorted(self._held, key=self._held.__getitem__, reverse=True):
             held = self._leaving[holder] = self._held.pop(holder)
-            log.warning("%s is cut off: it holds %d bytes, and together they are too many", holder.peer, held)
+            log.warning("closing %s: holds %d bytes, node memory limit exceeded", holder.peer, held)
             self.let_go += 1
             holder.abort()
             staying -= held

@@ -705,7 +705,7 @@ class Session(asyncio.Protocol):
             if self.outbox.flush(transport, self._unsent_bytes_max):
                 self._note_sent()
                 return
-            text = "%s %s is cut off: answers not read, more than %d bytes wait"
+            text = "closing %s %s: client does not read responses, more than %d bytes pending"
             log.info(text, self.dialect, self.peer, self._unsent_bytes_max)
         except StorageFault as fault:  # the answer's size is already sent: no error can replace its body
             log.error("%s %s: %s", self.dialect, self.peer, fault)  # noqa: TRY400 - the fault names the place

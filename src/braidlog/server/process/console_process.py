@@ -183,7 +183,7 @@ class Channel:
     def _watch(self, question: Question) -> None:
         session = self._reporter.find(question.connection)
         if session is None or session.outbox.transport is None:
-            self._send(Reply(question.id, error=f"connection {question.connection} is not there any more"))
+            self._send(Reply(question.id, error=f"connection {question.connection} no longer exists"))
             return
         if any(watch.session is session for watch in self._watches.values()):
             self._send(Reply(question.id, error=f"connection {question.connection} is watched already"))

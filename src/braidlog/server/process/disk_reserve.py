@@ -42,7 +42,7 @@ class DiskReserve:
         try:
             free = await self._runtime.blocking(self._free)
         except OSError as error:
-            log.warning("how much room the disk has cannot be told: %s", error.strerror or error)
+            log.warning("cannot determine free disk space: %s", error.strerror or error)
             return
         is_low = free < self._reserve_bytes
         if is_low == self._is_low:
@@ -51,7 +51,7 @@ class DiskReserve:
         if is_low:
             log.error(
                 "%d bytes are free on the disk, fewer than disk_reserve_bytes = %d: no records and keys are taken until there "
-                "is room; groups, transactions and deletes go on",
+                "is room; groups, transactions and deletes continue",
                 free,
                 self._reserve_bytes,
             )
@@ -62,6 +62,6 @@ class DiskReserve:
 
 
 def _low() -> StorageFault:
-    fault = StorageFault("the disk is nearly full: what is left of it is kept for the node itself")
+    fault = StorageFault("disk nearly full: the rest is reserved for the node")
     fault.__cause__ = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     return fault

@@ -1,6 +1,6 @@
 """`pipeline.toml`: the settings of a pipeline.
 
-Returned settings are valid as far as the file alone can tell; each error is one sentence that names the setting. Does
+Returned settings are valid as far as the file alone shows; each error is one sentence that names the setting. Does
 not handle: Spark, servers, whether files exist.
 """
 

@@ -110,7 +110,7 @@ class Durability:
                     self._save_synced(active, image, max(copies, 1))
             except StorageFault:
                 if is_first or self._gate.fault is not None:
-                    raise  # nothing of a segment is acknowledged before a checkpoint names it: see `_is_young`
+                    raise  # no record of a segment is acknowledged before a checkpoint names it: see `_is_young`
         with self._gate.lock:
             del self._chain.pending[: len(pending)]
             self.durable_offset = reached.next_offset
@@ -226,7 +226,7 @@ class Durability:
 
 
 def _is_young(active: Segment) -> bool:
-    """Return whether nothing of the active segment is durable yet: its first sync is followed by a checkpoint.
+    """Return whether no byte of the active segment is durable yet: its first sync is followed by a checkpoint.
 
     From then on recovery can distinguish a lost segment header from a creation that never finished.
     """

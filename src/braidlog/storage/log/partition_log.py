@@ -140,7 +140,7 @@ def check_produced(
     if attributes & CONTROL:
         raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
     if attributes & TRANSACTIONAL and header.producer_id < 0:
-        raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
+        raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: no one else can end it")
     if header.base_sequence >= 0 and size != len(data):
         # Kafka too accepts one batch per idempotent append: a retry of half the batches would have no correct answer.
         raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")

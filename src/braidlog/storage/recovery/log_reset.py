@@ -59,7 +59,7 @@ def reset_log(place: Place, restart: Restart, begun: int, *, read_only: bool) ->
     `begun` is the last save of the leader epoch file that the log includes.
     """
     base = restart.offset
-    why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
+    why = f"the log was reset to {base}; {'set aside' if restart.sets_aside else 'removed'}"
     given_up = bases_of(place.disk.names(place.folder), LOG)
     changes = [Change(ChangeKind.REMOVE_BEHIND, log_name(each), why) for each in given_up]
     head, interval_bytes = (

@@ -371,7 +371,7 @@ class Recovery:
         this one as full.
         """
         if segment.leave_reserve(bad.position) > bad.position:
-            why = f"a write that never became durable is cut off: {bad.why}"
+            why = f"incomplete write discarded: {bad.why}"
             self._cut(segment, bad.position, bad.offset, why)
             return True
         if not self._read_only:

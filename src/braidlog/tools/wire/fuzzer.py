@@ -220,7 +220,7 @@ def _play(made: Run, settings: FuzzSettings, report: Report) -> str | None:
 
 
 def _say(wire: socket.socket, made: Run) -> bool:
-    """Send the run; return whether the server closed the connection meanwhile."""
+    """Send the run; return whether the server closed the connection."""
     try:
         for data in made.messages:
             wire.sendall(data)

@@ -121,7 +121,7 @@ def read_with(
     try:
         return read(data, at, len(data), room)
     except (struct.error, IndexError) as error:
-        cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
+        cut = ProtocolError(f"{message.__name__} in version {version} is truncated after {len(data)} bytes")
         raise cut.at(len(data)) from error
     except UnicodeDecodeError as error:
         # A decoder knows only the string it was given, not its position.
@@ -135,7 +135,7 @@ def past_tags(data: bytes | bytearray, at: int) -> int:
     try:
         return skip_tags(data, at, len(data))
     except IndexError as error:
-        raise ProtocolError("the tags of a header are cut off", at) from error
+        raise ProtocolError("the tags of a header are truncated", at) from error
 
 
 def write_message(message: Message, version: int, add: Callable[[Any], None], *, flexible: bool) -> None:

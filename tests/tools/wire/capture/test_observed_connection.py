@@ -192,7 +192,7 @@ FAULTS = [
     ("kafka", C, "LEN i16 999 i16 0 i32 1 i16 -1", "API 999 is not served", 4),
     ("kafka", C, "LEN i16 3 i16 99 i32 1 i16 -1", "Metadata is not served in version 99", 6),
     ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1 i16 9 `abc`", "key announces 9 bytes", 4 + 12),
-    ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1", "is cut off after 10 bytes", 4 + 10),
+    ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1", "is truncated after 10 bytes", 4 + 10),
     ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1 i16 2 FF FE", "not UTF-8", 4 + 12),
     ("kafka", S, "LEN i32 5", "whose request was not captured", 4),
 ]

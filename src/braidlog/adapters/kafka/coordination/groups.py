@@ -59,7 +59,7 @@ async def find_coordinator(
     message: c.FindCoordinatorRequest = request.message
     kind = COORDINATED.get(message.key_type)
     if kind is None:
-        return REFUSE_COORDINATOR(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
+        return REFUSE_COORDINATOR(request, E.INVALID_REQUEST, f"no coordinator exists for type {message.key_type}")
     if not message.coordinator_keys:
         denied.check((kind, message.key))
 

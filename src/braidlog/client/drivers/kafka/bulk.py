@@ -1,7 +1,7 @@
 """Bulk reads: undecoded batches, and the offsets of many partitions in one request.
 
 Sends each leader one request for its partitions. Does not handle: decoding records, retries. It returns whole
-batches, or column blocks if the caller asked for them. The next offset is the one after the last batch. Each method
+batches, or column blocks if the caller requests them. The next offset is the one after the last batch. Each method
 makes one attempt, as a driver's methods do.
 """
 
