@@ -75,25 +75,13 @@ class Verification:
         if hosted.verified.get(producer_id) != epoch:
             raise BrokerError(
                 Reason.CONCURRENT_TRANSACTIONS,
-                f"transactions of {transactional_id[:60]!r} end in {hosted} while its coordinator
-                checks whether one is
-                open;
-               
-                try
-               
-               
-                again",
-           
-           
-           
+                f"transactions of {transactional_id[:60]!r} end in {hosted} during a check of an open one; try again",
             )
 
 
-def _question(hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool)
--> Question
-Question:
-    place = hosted.topic,
-    hosted.number return Question(transactional_id, header.producer_id, header.producer_epoch, place, adds, adds)
+def _question(hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> Question:
+    place = hosted.topic, hosted.number
+    return Question(transactional_id, header.producer_id, header.producer_epoch, place, adds, adds)
 
 
 def _turn(hosted: Partition, header: BatchHeader) -> str:
