@@ -511,7 +511,10 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
         True,
     )
     assert "no partition 'moved/7'; `braid cluster" in braid("cluster", "elect", "moved/7").stderr
-    assert "node 9 is not there" in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
+    assert (
+        "node 9 does not exist; see `braid cluster nodes`"
+        in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
+    )
     file.write_text("{}", encoding="utf-8")
     assert "is not a plan" in braid("cluster", "reassign", "apply", str(file)).stderr
 
