@@ -128,7 +128,10 @@ async def test_what_is_not_bytes_is_refused_before_it_is_sent(
             ({"value": b"v", "key": "k"}, "the key of a record must be bytes or None, not str"),
             ({"value": b"v", "headers": [("name", "text")]}, "a header must be a pair of a str and bytes or None"),
             ({"value": b"v", "headers": {"name": b"raw"}}, "a header must be a pair of a str and bytes or None"),
-            ({"value": b"v", "timestamp_ms": 1.5}, "a timestamp must be a number of milliseconds since 1970, not float"),
+            (
+                {"value": b"v", "timestamp_ms": 1.5},
+                "a timestamp must be a number of milliseconds since 1970, not float",
+            ),
         ]
         for record, words in wrong:
             with pytest.raises(TypeError, match=words):
