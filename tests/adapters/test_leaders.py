@@ -174,7 +174,7 @@ def test_cursus_metadata_describe_and_coordinator() -> None:
     )
     assert "coordinator_id=1 coordinator_type=group host=10.0.0.1 port=9011" in cursus(node, "FIND_COORDINATOR group=g")
     node.services.metadata.change_exclusively([e.FenceNode(node=1, incarnation=1)])
-    assert "no node coordinates the group 'g' now" in cursus(node, "FIND_COORDINATOR group=g")
+    assert "no node coordinates the group 'g' at present; retry" in cursus(node, "FIND_COORDINATOR group=g")
 
 
 def test_cursus_lists_the_nodes_and_tells_of_each_partition() -> None:
@@ -208,7 +208,7 @@ def test_cursus_elects_a_leader_that_is_in_sync() -> None:
     asked = f"ELECT_LEADER topic={TOPIC} partition=0 broker="
     rejected = f"ERROR: leader_election_rejected topic={TOPIC} partition=0 broker="
     assert cursus(node, asked + "1").startswith(rejected + '1 reason="node 1, which should lead')
-    assert cursus(node, asked + "first").startswith(rejected + 'first reason="a node is named by its number')
+    assert cursus(node, asked + "first").startswith(rejected + 'first reason="a node must be given by its number')
     told = f"OK topic={TOPIC} partition=0 previous_leader="
     assert cursus(node, asked + "3") == told + "3 leader=3 leader_epoch=7 changed=false"
     assert cursus(node, asked + "2") == told + "3 leader=2 leader_epoch=8 changed=true"

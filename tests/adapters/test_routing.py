@@ -395,7 +395,7 @@ def test_what_has_begun_is_timed_out_and_may_be_done_later() -> None:
         node.runtime.advance(TIMEOUT_MS)
         one, two = job.result().topics
         assert (one.error_code, two.error_code) == (E.REQUEST_TIMED_OUT, E.REQUEST_TIMED_OUT)
-        assert "it may be done later: look before you try again" in one.error_message
+        assert "it may still complete: check the result before you retry" in one.error_message
         assert "nothing was changed" in two.error_message
     node.runtime.settle()
     assert node.services.hosting.exists("one")

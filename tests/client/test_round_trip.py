@@ -122,18 +122,21 @@ async def test_what_is_not_bytes_is_refused_before_it_is_sent(
         wrong: list[tuple[dict[str, Any], str]] = [
             (
                 {"value": "dGV4dA=="},
-                r"the value of a record is bytes or None, not str; encode it: text\.encode\(\)",
+                r"the value of a record must be bytes or None, not str; encode it: text\.encode\(\)",
             ),
-            ({"value": bytearray(b"v")}, "the value of a record is bytes or None, not bytearray"),
-            ({"value": b"v", "key": "k"}, "the key of a record is bytes or None, not str"),
-            ({"value": b"v", "headers": [("name", "text")]}, "a header is a pair of a str and bytes or None"),
-            ({"value": b"v", "headers": {"name": b"raw"}}, "a header is a pair of a str and bytes or None"),
-            ({"value": b"v", "timestamp_ms": 1.5}, "a time is a number of milliseconds since 1970, not float"),
+            ({"value": bytearray(b"v")}, "the value of a record must be bytes or None, not bytearray"),
+            ({"value": b"v", "key": "k"}, "the key of a record must be bytes or None, not str"),
+            ({"value": b"v", "headers": [("name", "text")]}, "a header must be a pair of a str and bytes or None"),
+            ({"value": b"v", "headers": {"name": b"raw"}}, "a header must be a pair of a str and bytes or None"),
+            (
+                {"value": b"v", "timestamp_ms": 1.5},
+                "a timestamp must be a number of milliseconds since 1970, not float",
+            ),
         ]
         for record, words in wrong:
             with pytest.raises(TypeError, match=words):
                 await producer.send(topic, **record)
-        with pytest.raises(TypeError, match="a topic is named by a str, not by bytes"):
+        with pytest.raises(TypeError, match="a topic name must be a str, not bytes"):
             await producer.send(topic.encode(), b"v")
         assert (await producer.send_and_wait(topic, b"v")).offset == 0
 

@@ -96,7 +96,7 @@ def test_a_node_that_is_alone_says_so_and_how_to_get_three(browser: Browser, fil
     with opened(browser, f"{filled.admin_url}/cluster") as page:
         expect(page.locator("#alone")).to_contain_text("Single node. braid dev --nodes 3 starts three")
         expect(page.locator("#nodes")).to_have_count(0)
-        expect(page.locator("#events li").filter(has_text="topic orders is created")).to_have_count(1)
+        expect(page.locator("#events li").filter(has_text="topic orders created")).to_have_count(1)
 
 
 def test_a_records_value_as_json_and_hex_and_the_ways_to_choose_records(

@@ -237,5 +237,5 @@ def test_what_is_refused(tmp_path: Path) -> None:
     other.mkdir()
     (other / "mine").touch()
     assert "not empty (mine)" in braid.fails(3, "restore", str(tmp_path / "kept"), str(other))
-    assert "holds no back-ups" in braid.fails(3, "backup", "list", str(other))
+    assert "holds no backups" in braid.fails(3, "backup", "list", str(other))
     assert "there are: 2" in braid.fails(3, "restore", str(tmp_path / "kept"), str(tmp_path / "r"), "--backup", "19")

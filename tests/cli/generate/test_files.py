@@ -79,8 +79,8 @@ def test_the_compose_file_names_what_there_is() -> None:
     with pytest.raises(BrokerError, match="open to everyone"):
         check_exposure(load_config(("braid.toml", settings), service["environment"], {}).config)
     filled = settings.replace("# app", "app").replace("# token", "token")
-    for word in ("those who write and read", "those who look after it"):
-        filled = filled.replace(f"<SHA-256 of the token of {word}>", "0" * 64)
+    for word in ("application", "operator"):
+        filled = filled.replace(f"<SHA-256 of the {word} token>", "0" * 64)
     told = load_config(("braid.toml", filled), service["environment"], {}).config
     check_exposure(told)
     assert (told.listeners.kafka.advertised_host, told.listeners.flux.host) == ("10.0.0.7", "0.0.0.0")

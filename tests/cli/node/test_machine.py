@@ -105,7 +105,7 @@ def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp
     findings = list(tool.examine(str(tmp_path), {"listeners.kafka.port": braid_server_shared.ports["kafka"]}))
     (found,) = [each for each in findings if each.check == "port kafka"]
     assert found.status is Status.OK
-    assert "a Kafka server answers" in found.detail
+    assert "in use by a Kafka server" in found.detail
 
 
 def test_doctor_fails_without_a_disk(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_doctor_names_what_is_damaged_in_a_folder(tmp_path: Path, monkeypatch: p
     assert list(tool._partitions(str(tmp_path))) == [], "no node has run here"
     with Log(str(tmp_path)) as log:
         log.create_topic("many", partitions=tool.NAMED_MAX + 2).append(b"x" * 100, partition=3)
-    assert [(each.status, each.detail) for each in tool._partitions(str(tmp_path))] == [("ok", "7, all whole")]
+    assert [(each.status, each.detail) for each in tool._partitions(str(tmp_path))] == [("ok", "7, all intact")]
     cost = sum(path.stat().st_size + tool.PARTITION_COST_BYTES for path in tmp_path.glob("topics/*/*/*.log"))
     monkeypatch.setattr(tool, "READ_BYTES_MAX", cost - 1)
     (found,) = tool._partitions(str(tmp_path))
@@ -157,7 +157,7 @@ def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
     )
     assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
     assert (stray.status, stray.detail) == ("warn", "1 topics missing in the metadata: topics/00000001.stray")
-    assert (rest.status, rest.detail) == ("ok", "2, all whole")
+    assert (rest.status, rest.detail) == ("ok", "2, all intact")
 
 
 def test_doctor_looks_twice_at_what_a_running_node_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

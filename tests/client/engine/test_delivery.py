@@ -369,7 +369,7 @@ async def test_a_sender_that_crashed_fails_what_comes_later_at_once() -> None:
     sending = producer(driver)
     with pytest.raises(UnknownOutcomeError, match=r"crashed.*ValueError"):
         await sending.send_and_wait("t", b"first")
-    with pytest.raises(ClosedError, match="the producer of t crashed, make a new one"):
+    with pytest.raises(ClosedError, match="the producer of t crashed; create a new one"):
         await sending.send_and_wait("t", b"second")
     assert sending.buffered_bytes == 0
     assert (await sending.send_and_wait("another", b"third")).offset == 0

@@ -83,7 +83,7 @@ def test_nobody_answers_for_long() -> None:
     node.client.fate = lambda _: Fate.NOT_ARRIVED
     job = cluster.runtime.spawn(node.metadata.change(next_block))
     cluster.runtime.advance(15_000)
-    with refused_with(Reason.UNAVAILABLE, match="may be made or not"):
+    with refused_with(Reason.UNAVAILABLE, match="the outcome of the change is unknown"):
         job.result()
     assert node.store.outage is not None
     words = node.store.outage.report(cluster.runtime.monotonic())

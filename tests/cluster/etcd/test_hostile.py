@@ -87,7 +87,7 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
     before = overwrite(cluster, HEADS[kind])
     for watch in list(cluster.etcd.watches):
         watch.stop()
-    with refused_with(Reason.UNAVAILABLE, match="the change was not made: metadata in etcd is not this cluster's"):
+    with refused_with(Reason.UNAVAILABLE, match="change rejected: metadata in etcd is not this cluster's"):
         cluster.run(node.metadata.change(next_block), ms=1_000)
     cluster.runtime.advance(10_000)
     assert not any(job.is_done for job in (*node.jobs, *other.jobs))

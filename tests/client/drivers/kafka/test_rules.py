@@ -207,7 +207,7 @@ async def test_an_old_server_is_asked_twice_for_its_versions_and_then_in_its_own
 async def test_a_server_without_a_version_in_common_is_told_by_name() -> None:
     theirs: Served = {key: versions for key, versions in served().items() if key is not Key.METADATA}
     async with Broker({}, theirs) as broker, aio.connect(url(broker), **QUICK) as client:
-        with pytest.raises(UnsupportedError, match="no version of Metadata"):
+        with pytest.raises(UnsupportedError, match="no common version of Metadata"):
             await client.admin.list_topics()
 
 
