@@ -305,7 +305,7 @@ def test_what_goes_between_planning_and_reading_is_a_loss(runtime: Runtime, fold
     asked = query(runtime, topic, folder=folder)
     (wanted,) = whole(asked)
     runtime.delete_before(topic, 4)
-    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log begins later"):
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log starts later"):
         batches(asked, wanted)
     skipping = query(runtime, topic, folder=folder, onDataLoss="skip")
     assert [at for batch in batches(skipping, wanted, "offset") for at in batch.column(0).to_pylist()] == [

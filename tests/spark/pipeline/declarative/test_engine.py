@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         found.table("bronze")(lambda rows: rows)
     project = written(tmp_path, '[tables]\npartition_by = { slver = ["day"] }\n')
     found = declared()
-    said = r"\[tables.partition_by\] slver: there is no such table; there are bronze"
+    said = r"\[tables.partition_by\] slver: unknown table; the tables are bronze"
     with pytest.raises(BrokerError, match=said), declaring(found):
         found.table("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="'bronze' is declared twice"):
