@@ -364,7 +364,7 @@ def test_a_loss_that_a_task_finds_is_reported_once(runtime: Runtime) -> None:
         (None, topic, 0, 4, 5),
     ]
     runtime.write(report, 0, [b"not a report"])
-    with pytest.raises(OptionError, match="its offset 3 holds something else"):
+    with pytest.raises(OptionError, match="must contain only reports, but offset 3 holds something else"):
         batches(query(runtime, topic, onDataLoss="report", lossTopic=report), wanted)
 
 

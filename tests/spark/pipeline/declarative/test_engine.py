@@ -288,5 +288,5 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" defines its layers in definitions/"
     ):
         written(tmp_path, '[silver]\nschema = "a int"\n')
-    with pytest.raises(BrokerError, match="target_file_bytes = 0: at least 1"):
+    with pytest.raises(BrokerError, match="target_file_bytes = 0: must be at least 1"):
         written(tmp_path, "[tables]\ntarget_file_bytes = 0\n")
