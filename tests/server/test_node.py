@@ -222,8 +222,8 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
 
 
 def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
-    said: Any = SimpleNamespace(outage="", member_trouble="", clock_trouble="")
-    store: Any = SimpleNamespace(outage=lambda: said.outage, member_trouble=lambda: said.member_trouble)
+    said: Any = SimpleNamespace(outage="", member_problem="", clock_trouble="")
+    store: Any = SimpleNamespace(outage=lambda: said.outage, member_problem=lambda: said.member_problem)
     gossip: Any = SimpleNamespace(clock_trouble=lambda: said.clock_trouble)
     node = ClusterNode.__new__(ClusterNode)
     node._store = store
@@ -238,7 +238,7 @@ def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
     said.clock_trouble = "the clock is off"
     assert node.warnings() == {"clock": "the clock is off"}
     said.outage = "etcd is away"
-    said.member_trouble = "its member has ended"
+    said.member_problem = "its member has ended"
     expected = {"metadata": "etcd is away", "etcd member": "its member has ended", "clock": "the clock is off"}
     assert node.warnings() == expected
 

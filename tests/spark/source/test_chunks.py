@@ -305,7 +305,7 @@ def test_what_goes_between_planning_and_reading_is_a_loss(runtime: Runtime, fold
     asked = query(runtime, topic, folder=folder)
     (wanted,) = whole(asked)
     runtime.delete_before(topic, 4)
-    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log begins later"):
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[0, 4\): the log starts later"):
         batches(asked, wanted)
     skipping = query(runtime, topic, folder=folder, onDataLoss="skip")
     assert [at for batch in batches(skipping, wanted, "offset") for at in batch.column(0).to_pylist()] == [
@@ -364,7 +364,7 @@ def test_a_loss_that_a_task_finds_is_reported_once(runtime: Runtime) -> None:
         (None, topic, 0, 4, 5),
     ]
     runtime.write(report, 0, [b"not a report"])
-    with pytest.raises(OptionError, match="its offset 3 holds something else"):
+    with pytest.raises(OptionError, match="must contain only reports, but offset 3 holds something else"):
         batches(query(runtime, topic, onDataLoss="report", lossTopic=report), wanted)
 
 

@@ -154,11 +154,11 @@ class TestRows:
         ]:
             with pytest.raises(OptionError, match=said):
                 rows(runtime, topic, **options)
-        with pytest.raises(ColumnError, match=r"Order.u: a union of int, string is no column.*\.schema"):
+        with pytest.raises(ColumnError, match=r"Order.u: a union of int, string cannot be a column.*\.schema"):
             rows(runtime, topic, **by_registry, valueSchemaFile=str(odd))
         with pytest.raises(ColumnError, match="Order has no field 'nope'"):
             rows(runtime, topic, "value STRUCT<nope: INT>", **by_registry)
-        with pytest.raises(ConnectError, match="is a schema registry there"):
+        with pytest.raises(ConnectError, match="is it the URL of a schema registry"):
             rows(runtime, topic, **{**by_registry, "schemaRegistry": "http://127.0.0.1:1"})
 
 

@@ -128,7 +128,7 @@ def test_wrong_usage(words: tuple[str, ...]) -> None:
 def test_a_wrong_word_is_wrong_usage_with_its_line() -> None:
     done = braid("wire", "send", "-", "--server", ":1", given=b"> 01\n\n> hello\n")
     assert done.returncode == 2
-    assert "line 3: 'hello' is no word" in done.stderr
+    assert "line 3: unknown word 'hello'" in done.stderr
 
 
 def test_nobody_there() -> None:

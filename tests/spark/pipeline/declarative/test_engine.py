@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         found.table("bronze")(lambda rows: rows)
     project = written(tmp_path, '[tables]\npartition_by = { slver = ["day"] }\n')
     found = declared()
-    said = r"\[tables.partition_by\] slver: there is no such table; there are bronze"
+    said = r"\[tables.partition_by\] slver: unknown table; the tables are bronze"
     with pytest.raises(BrokerError, match=said), declaring(found):
         found.table("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="'bronze' is declared twice"):
@@ -288,5 +288,5 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
         BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" defines its layers in definitions/"
     ):
         written(tmp_path, '[silver]\nschema = "a int"\n')
-    with pytest.raises(BrokerError, match="target_file_bytes = 0: at least 1"):
+    with pytest.raises(BrokerError, match="target_file_bytes = 0: must be at least 1"):
         written(tmp_path, "[tables]\ntarget_file_bytes = 0\n")

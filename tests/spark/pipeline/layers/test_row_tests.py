@@ -47,7 +47,7 @@ def test_a_table_that_is_upserted_has_the_last_row_of_each_key(spark: SparkSessi
     (test / "silver-table.jsonl").write_text('{"id": "a2", "type": "paid"}\n')
     compared = row_tests.run(spark, project, test)
     assert {each.stage: each.sentences() for each in compared if not each.is_right} == {}
-    with pytest.raises(BrokerError, match="table silver has one row for each key"):
+    with pytest.raises(BrokerError, match="table silver has one row per key"):
         backfill.check(project, {})
 
 

@@ -233,7 +233,7 @@ def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: 
             check(node, project)
             assert upkeep.compact_tables(project, frozenset(["bronze"]), 3600)["bronze"].files_added
         plan = operations.plan_replay(project, "bronze")
-        assert f"table silver is made anew ({project.place('silver')})" in plan.sentences(project)
+        assert f"table silver is rebuilt ({project.place('silver')})" in plan.sentences(project)
         (folder / "transforms" / "loud.sql").write_text("SELECT *, length(type) AS loud FROM input")
         operations.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
         check(node, project)

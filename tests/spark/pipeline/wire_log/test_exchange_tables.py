@@ -134,8 +134,8 @@ def test_the_project_makes_tables_and_a_page(spark: SparkSession, log: Path, tmp
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
 
     (folder / "wire.jsonl").write_text("no log\n")
-    with pytest.raises(BrokerError, match="has no message"):
+    with pytest.raises(BrokerError, match="has no messages"):
         operations.analyse(spark, project)
     (folder / "wire.jsonl").unlink()
-    with pytest.raises(BrokerError, match="there is no such log"):
+    with pytest.raises(BrokerError, match="wire.jsonl: no such log"):
         operations.analyse(spark, project)
