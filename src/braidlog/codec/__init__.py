@@ -6,7 +6,13 @@ Pure functions on buffers: no files, no sockets, no clock. May import the standa
 from importlib import import_module
 from typing import Final
 
-COMPILED_MODULES: Final = ("clip", "columns", "kernel", "pack", "rows")
+COMPILED_MODULES: Final = (
+    "batch.kernel",
+    "batch.record_slice",
+    "batch.rows",
+    "columns.arrow_to_records",
+    "columns.records_to_arrow",
+)
 """The modules that setup.py compiles when a C compiler is available."""
 
 
