@@ -41,8 +41,8 @@ test: check ## set up, check, and pass all tests, WORKERS (default 2) at a time
 # No Java, browser or client of others; of the ports and the client what needs no long conversation; no campaigns.
 QUICK := $(filter-out $(addprefix tests/,__pycache__/ adapters/ attack/ client/ console/ docs/ interop/ nemesis/ spark/ test_examples.py),$(wildcard tests/*/ tests/test_*.py)) \
   $(foreach kind,blocking delivery errors facade producing records round_trip rules schemes served services streams table, \
-    $(wildcard $(addsuffix /test_$(kind).py,tests/adapters tests/adapters/* tests/client tests/client/* tests/client/drivers/kafka))) \
-  $(addprefix --ignore=tests/,broker/test_keyvalue.py server/test_wirelog.py tools/test_repair.py $(addprefix tools/wire/test_,dissector.py round_trip.py tap.py)) \
+    $(wildcard $(addsuffix /test_$(kind).py,tests/adapters tests/adapters/* tests/client tests/client/* tests/client/drivers/kafka))) tests/adapters/kafka/records/test_produce_requests.py \
+  $(addprefix --ignore=tests/,broker/keys/test_key_service.py server/net/test_wire_log.py tools/repair/test_folder.py $(addprefix tools/wire/test_,dissector.py round_trip.py tap.py)) \
   $(addprefix --ignore-glob=*/,test_crashes.py test_damage.py test_faults.py test_kill.py test_kcat.py test_log_model.py)
 quick: setup ## the tests that need no Java, browser or foreign client, with fewer random examples, and the time they took
 	@began=$$(date +%s); HYPOTHESIS_EXAMPLES=15 $(BIN)/pytest -q -n $(WORKERS) --dist worksteal $(QUICK) && echo "quick: $$(($$(date +%s) - began)) s"
@@ -65,8 +65,9 @@ reference: setup ## write docs/reference and docs/schemas from commands and decl
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
-CAMPAIGNS := storage/test_crashes.py storage/test_damage.py storage/test_faults.py broker/test_crashes.py broker/test_keyvalue.py \
-  coordinator/test_staging.py coordinator/test_transactions.py broker/test_journal_to_shards.py cluster/test_crashes.py
+CAMPAIGNS := storage/test_crashes.py storage/recovery/test_damage.py storage/test_faults.py broker/test_crashes.py \
+  broker/keys/test_key_service.py coordinator/transactions/test_staged_batches.py coordinator/transactions/test_transactions.py \
+  cluster/test_crashes.py
 crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECONDS (default 600); the log against its model at length
 	CRASH=full $(BIN)/pytest -n 2 --dist worksteal $(addprefix tests/,$(CAMPAIGNS))
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s

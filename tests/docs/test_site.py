@@ -28,10 +28,15 @@ def build(config: Path, out: Path) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, env=quiet, check=False)
 
 
+def page_of(source: Path) -> Path:
+    """Return the page that mkdocs makes of a file: a README is the index of its folder."""
+    return source.with_name("index.html") if source.name == "README.md" else source.with_suffix(".html")
+
+
 def test_every_page_is_in_it_and_nothing_is_fetched(tmp_path: Path) -> None:
     done = build(ROOT / "mkdocs.yml", tmp_path)
     assert done.returncode == 0, done.stderr
-    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    pages = {page_of(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.html")}
     assert pages - made == set()
     for path in tmp_path.rglob("*.html"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "infer_schema": "inference",
     "lookup": "lookups",
-    "report": "pipeline.reporting",
+    "report": "pipeline.progress_reporting",
     "tables": "topics",
     "topic": "topics",
 }
