@@ -4,8 +4,10 @@ Checks with a rule of their own have a twin that shows them something wrong and 
 """
 
 import ast
+import io
 import re
 import subprocess
+import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -251,6 +253,171 @@ def test_a_riddle_is_noticed() -> None:
         "share",
         "Room",
     ]
+
+
+# ── Words that this field does not use ──────────────────────────────────────────────────────────────────────────────
+
+FORBIDDEN = {
+    r"(?:is|are|was) no more": "no longer",
+    r"(?:is|are|was|were) (?:not )?there": "exists",
+    r"all the same": "anyway",
+    r"anew": "again, from the start",
+    r"anybody": "any client",
+    r"are asked": "receive a request",
+    r"asked for": "requested",
+    r"at once": "immediately, together",
+    r"below strength": "under-replicated",
+    r"beside the loop": "off the event loop",
+    r"comes? true": "is committed",
+    r"cut off": "closed, truncated",
+    r"doors?": "listener, port, protocol",
+    r"everybody": "all clients",
+    r"everyone": "all clients",
+    r"for ever": "forever",
+    r"for want of": "without",
+    r"gives? way": "yields",
+    r"go(?:es)? on": "continues",
+    r"goes away": "disconnects",
+    r"gone on": "continued",
+    r"ha(?:s|ve) (?:its|their) turn": "runs",
+    r"had back": "restored",
+    r"hand(?:s|ed)? on": "forward",
+    r"hears? of": "is notified of",
+    r"in one go": "in one step",
+    r"in so many words": "explicitly",
+    r"is asked": "receives a request",
+    r"it is no": "it is not a",
+    r"keeps? (?:an )?account": "counts",
+    r"lets others": "yields",
+    r"lets? go": "release, close, expire",
+    r"looked at": "read, inspected",
+    r"looks? at": "reads, inspects",
+    r"made known": "registered",
+    r"meanwhile": "during this",
+    r"mended": "repaired",
+    r"mends?": "repair",
+    r"nobody": "no client, no node",
+    r"now and then": "periodically",
+    r"on and on": "continuously",
+    r"on the move": "being reassigned",
+    r"put aside": "quarantined",
+    r"put(?:s|ting)? right": "repair",
+    r"refuses to know": "does not handle",
+    r"so far as": "as far as",
+    r"so many": "the number",
+    r"so much": "the amount",
+    r"somebody": "the noun",
+    r"someone": "the noun",
+    r"speaks? of": "describes",
+    r"stands? (?:below|above|here)": "is below",
+    r"strangers?": "unauthenticated client",
+    r"take[sn]? for dead": "fenced",
+    r"taken for": "mistaken for, treated as",
+    r"takes? part": "joins",
+    r"telling": "reporting",
+    r"tells?": "reports, sends, notifies",
+    r"told": "reported, sent, notified",
+    r"was asked": "received a request",
+    r"what is left of": "the rest of",
+    r"who (?:it|one) is": "its principal",
+    r"who asked": "the caller",
+    r"who asks": "the caller",
+    r"who they are": "their principals",
+    r"whoever": "the noun: producer, follower, caller",
+    r"word for word": "verbatim",
+    r"worth (?:its|a) while": "useful",
+}
+"""Words and phrases that docstrings, comments, errors, log lines, helps and templates do not use, and what to say instead."""
+OLD_NAMES = frozenset(
+    (
+        "Abandonable",
+        "Around",
+        "BegunEpochs",
+        "Carrying",
+        "CopyAnew",
+        "EpochBegun",
+        "FairTurns",
+        "FirstBytes",
+        "Gatekeeper",
+        "HandingOver",
+        "Hosting",
+        "Intake",
+        "KeyTold",
+        "LeafTold",
+        "LogPair",
+        "LoopWorld",
+        "Making",
+        "NodeReplicas",
+        "Outbox",
+        "Owed",
+        "Patient",
+        "ReplicatedPartition",
+        "ReplicatedSlot",
+        "SlotPair",
+        "Sparing",
+        "StartAnew",
+        "Strangers",
+        "TellEnd",
+        "World",
+        "begin_anew",
+        "breathe",
+        "come_true",
+        "conclude",
+        "hands_on",
+        "led_anew",
+        "lone_request",
+        "made_durable",
+        "take_part",
+        "when_cut",
+    )
+)
+"""Names that were replaced by the field's terms."""
+_FORBIDDEN = re.compile(rf"\b(?:{'|'.join(FORBIDDEN)})\b", re.IGNORECASE)
+
+
+def prose(path: Path, text: str) -> Iterator[tuple[int, str]]:
+    """The comments and strings of a module, or the lines of a template, without code in backticks, and their lines."""
+    if path.suffix != ".py":
+        yield from enumerate((re.sub(r"\{[{%#].*?[}%#]\}", "", line) for line in text.splitlines()), 1)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type in (tokenize.STRING, tokenize.COMMENT):
+            plain = re.sub(r"`[^`]*`", "", token.string)
+            if plain.lower().startswith(("f", "rf", "fr")):
+                plain = re.sub(r"\{[^{}]*\}", "", plain)
+            yield from enumerate(plain.splitlines(), token.start[0])
+
+
+def forbidden(path: Path, text: str) -> list[str]:
+    """What a file says in words of `FORBIDDEN`, by line. A string of a single word is data, and no prose."""
+    return [
+        f"{line}: {found.group()} ({said.strip()[:80]})"
+        for line, said in prose(path, text)
+        if " " in said.strip()
+        for found in _FORBIDDEN.finditer(said)
+    ]
+
+
+def test_prose_is_plain() -> None:
+    found = {
+        str(path.relative_to(ROOT)): forbidden(path, text)
+        for path, text in texts(".py", ".html")
+        if SOURCE in path.parents
+    }
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_old_names_are_gone() -> None:
+    for path, text in texts(".py"):
+        if SOURCE in path.parents:
+            assert OLD_NAMES.isdisjoint(names_in(path, text)), path.relative_to(ROOT)
+
+
+def test_a_forbidden_word_is_noticed() -> None:
+    assert len(FORBIDDEN) >= 60
+    text = '"""Whoever asks is told."""\nX = "told"\nY = f"{told} bytes"\n# `told` is a name\n'
+    assert [line.partition(" (")[0] for line in forbidden(Path("module.py"), text)] == ["1: Whoever", "1: told"]
+    assert forbidden(Path("page.html"), "<p>Nobody reads now.</p>") == ["1: Nobody (<p>Nobody reads now.</p>)"]
 
 
 def test_nothing_cites_what_only_we_have() -> None:

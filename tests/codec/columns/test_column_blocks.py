@@ -267,7 +267,7 @@ def test_each_rule_of_a_block(twin):
         "do not fill": [told(block_with(), last=2), told(block_with(parts=1, deltas=[]), last=6)],
         "parts that are not known": [told(block_with(parts=7)), told(b"", count=0)],
         "does not fit": [told(block_with(), base=-1), told(block_with(), base=INT64_MAX), told(block_with(), last=-1)],
-        "without a column that was asked for": [
+        "lacks a requested column": [
             told(block_with(parts=0, deltas=[], lengths=[], keys=b""), last=3),
             told(block_with(), want_value=True),
             told(block_with(), want_headers=True),

@@ -68,9 +68,9 @@ def check_strings(column: Strings) -> None:
     if column.start < 0 or column.rows < 0:
         raise ValueError(f"a column of {column.rows} rows from {column.start} on")
     if memoryview(column.ends).nbytes < 4 * (until + 1) and column.rows:
-        raise ValueError(f"the ends of {until} rows are not there")
+        raise ValueError(f"the ends of {until} rows are missing")
     if column.validity is not None and 8 * memoryview(column.validity).nbytes < until:
-        raise ValueError(f"the validity of {until} rows is not there")
+        raise ValueError(f"the validity of {until} rows is missing")
 
 
 def append_rows(
@@ -128,7 +128,7 @@ def group_rows(
     if chosen is not None and memoryview(chosen).nbytes < 4 * rows:
         raise ValueError(f"{memoryview(chosen).nbytes // 4} partitions for {rows} rows")
     if chosen_validity is not None and 8 * memoryview(chosen_validity).nbytes < rows:
-        raise ValueError(f"the validity of {rows} rows is not there")
+        raise ValueError(f"the validity of {rows} rows is missing")
     if cython.compiled:
         return _group_compiled(rows, keys, chosen, chosen_validity, partitions)
     else:
@@ -231,7 +231,7 @@ def _append_compiled(
         if clock != cython.NULL:
             delta = clock[row] - base_time
             if (clock[row] >= 0) != (base_time >= 0) and (delta >= 0) != (clock[row] >= 0):
-                raise ValueError(f"the times {base_time} and {clock[row]} are further apart than 64 bits tell")
+                raise ValueError(f"the times {base_time} and {clock[row]} are further apart than 64 bits can express")
         if keyed:
             key = _length(cython.address(k), row)
         value = _length(cython.address(v), row)
@@ -395,7 +395,7 @@ def _append_plain(
             raise ValueError(f"row {row} of {values.rows}")
         time = base_time if clock is None else clock[row]
         if not -(2**63) <= time - base_time < 2**63:
-            raise ValueError(f"the times {base_time} and {time} are further apart than 64 bits tell")
+            raise ValueError(f"the times {base_time} and {time} are further apart than 64 bits can express")
         key = None if keys is None else _checked(keys, row)
         record = _record(time - base_time, count + len(pieces), key, _checked(values, row))
         if size + len(record) > bytes_max and count + len(pieces) > 0:

@@ -238,7 +238,7 @@ def _write_compiled(
         # The keys need less room than their batches, and untouched pages cost no memory: generous room is free.
         room = 62 + rows * (8 + (4 if gaps else 0) + (4 if keys else 0)) + (stop - position if keys else 0)
         if at < 0 or position < 0 or stop > view.len:
-            raise ValueError("outside of what is there")
+            raise ValueError("outside of the received bytes")
         if len(out) - at < room:
             PyByteArray_Resize(out, max(at + room, 2 * at))
         start = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + at

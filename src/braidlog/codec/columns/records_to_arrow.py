@@ -168,7 +168,7 @@ class Columns:
         """Add the rows of a block of columns (`column_blocks.py`) whose offsets are in [start_offset, end_offset)."""
         has_keys, has_offsets = check_block(block, count, base_offset, last_offset_delta)
         if self.want_value or self.want_headers or (self.want_key and not has_keys):
-            raise ProtocolError("a block of columns came without a column that was asked for")
+            raise ProtocolError("a block of columns lacks a requested column")
         used = max(self.key.size, 8 * self.rows)
         if used + len(block) > COLUMN_BYTES_MAX:
             raise OverflowError(f"{used + len(block)} bytes do not fit one Arrow column")

@@ -197,7 +197,7 @@ class Keyspace:
     def _remove(self, key: bytes, _value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
         value = self.data.pop(key, None)
         if value is None:
-            raise _senseless("the removal of a key that is not there", key)
+            raise _senseless("the removal of a key that does not exist", key)
         self.used_bytes -= self.key_cost + len(key) + cost_of(value)
         self._count(value, -1)
         self._drop_deadline(key)
@@ -206,7 +206,7 @@ class Keyspace:
 
     def _expire(self, key: bytes, _value: bytes, ttl_seconds: int, wall_ms: int) -> None:
         if key not in self.data:
-            raise _senseless("an expiry for a key that is not there", key)
+            raise _senseless("an expiry for a key that does not exist", key)
         if ttl_seconds:
             self._set_deadline(key, wall_ms + ttl_seconds * 1000)
         else:
@@ -237,7 +237,7 @@ class Keyspace:
 
     def _pop(self, key: bytes, _value: bytes, _ttl_seconds: int, _wall_ms: int, *, left: bool) -> None:
         if key not in self.data:
-            raise _senseless("a pop from a list that is not there", key)
+            raise _senseless("a pop from a list that does not exist", key)
         held = self._own(key, ListValue)
         before = held.cost()
         item = held.items.popleft() if left else held.items.pop()
@@ -257,7 +257,7 @@ class Keyspace:
 
     def _hash_delete(self, key: bytes, value: bytes, _ttl_seconds: int, _wall_ms: int) -> None:
         if key not in self.data:
-            raise _senseless("a field taken from a hash that is not there", key)
+            raise _senseless("a field removed from a hash that does not exist", key)
         held = self._own(key, HashValue)
         before = held.cost()
         for field in strings_in(value):

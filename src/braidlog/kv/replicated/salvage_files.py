@@ -93,7 +93,7 @@ def read_tail(disk: Disk, path: str) -> Tail:
         raise StorageFault(f"{len(data)} bytes are fewer than the head of a kept tail", path)
     magic, version, log, count = _HEAD.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION):
-        raise StorageFault("it is no kept tail of version 1", path)
+        raise StorageFault("not a kept tail of version 1", path)
     try:
         records = list(_items(data))
     except ProtocolError as error:
