@@ -231,10 +231,10 @@ def test_a_node_is_ready_when_the_others_know_of_it(
     """Or whoever waits for it, and then makes a topic with a replica on it, is told by another that there are too few."""
     monkeypatch.setattr(cluster_node, "KNOWN_SECONDS_MAX", SECONDS_MAX)
     asked: list[list[int]] = []
-    unaware = GossipThread.unaware
+    unconfirmed_nodes = GossipThread.unconfirmed_nodes
 
     def noted(gossip: GossipThread, members: Sequence[tuple[int, int]]) -> list[int]:
-        asked.append(unaware(gossip, members))
+        asked.append(unconfirmed_nodes(gossip, members))
         return asked[-1]
 
     monkeypatch.setattr(GossipThread, "unconfirmed_nodes", noted)
