@@ -231,10 +231,10 @@ def test_a_node_is_ready_when_the_others_know_of_it(
     """Or whoever waits for it, and then makes a topic with a replica on it, is told by another that there are too few."""
     monkeypatch.setattr(cluster_node, "KNOWN_SECONDS_MAX", SECONDS_MAX)
     asked: list[list[int]] = []
-    unconfirmed_nodes = GossipThread.unconfirmed_nodes
+    unaware = GossipThread.unconfirmed_nodes
 
     def noted(gossip: GossipThread, members: Sequence[tuple[int, int]]) -> list[int]:
-        asked.append(unconfirmed_nodes(gossip, members))
+        asked.append(unaware(gossip, members))
         return asked[-1]
 
     monkeypatch.setattr(GossipThread, "unconfirmed_nodes", noted)
@@ -510,7 +510,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
         1,
         True,
     )
-    assert "no partition 'moved/7'; `braid cluster" in braid("cluster", "elect", "moved/7").stderr
+    assert "unknown partition 'moved/7'; see `braid cluster" in braid("cluster", "elect", "moved/7").stderr
     assert (
         "node 9 does not exist; see `braid cluster nodes`"
         in braid("cluster", "reassign", "plan", "--nodes", "9").stderr
