@@ -510,7 +510,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
         1,
         True,
     )
-    assert "no partition 'moved/7'; `braid cluster" in braid("cluster", "elect", "moved/7").stderr
+    assert "unknown partition 'moved/7'; see `braid cluster" in braid("cluster", "elect", "moved/7").stderr
     assert (
         "node 9 does not exist; see `braid cluster nodes`"
         in braid("cluster", "reassign", "plan", "--nodes", "9").stderr

@@ -238,4 +238,4 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (other / "mine").touch()
     assert "not empty (mine)" in braid.fails(3, "restore", str(tmp_path / "kept"), str(other))
     assert "holds no backups" in braid.fails(3, "backup", "list", str(other))
-    assert "there are: 2" in braid.fails(3, "restore", str(tmp_path / "kept"), str(tmp_path / "r"), "--backup", "19")
+    assert "; backups: 2" in braid.fails(3, "restore", str(tmp_path / "kept"), str(tmp_path / "r"), "--backup", "19")

@@ -82,7 +82,7 @@ def test_doctor(tmp_path: Path) -> None:
     findings = {each["check"]: each for each in told["findings"]}
     assert {"python", "kernel", "uvloop", "space", "fsync", "ulimit", "clock", "java", "pyspark"} <= set(findings)
     assert findings["port kafka"]["status"] == "warn"
-    assert "is taken" in findings["port kafka"]["detail"]
+    assert "is in use by a server" in findings["port kafka"]["detail"]
     assert findings["port kafka"]["remedy"]
     assert findings["port flux"]["status"] == "ok"
     assert told["fit"] is (result.exit_code == 0)
@@ -156,7 +156,7 @@ def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
         "2 damaged copies: topics/00000002/0000, topics/00000002/0001",
     )
     assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
-    assert (stray.status, stray.detail) == ("warn", "1 topics missing in the metadata: topics/00000001.stray")
+    assert (stray.status, stray.detail) == ("warn", "1 topics that are not in the metadata: topics/00000001.stray")
     assert (rest.status, rest.detail) == ("ok", "2, all intact")
 
 

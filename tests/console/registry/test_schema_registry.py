@@ -270,7 +270,7 @@ def hashed(token: str) -> str:
 def test_a_subject_has_the_rules_of_its_topic(tmp_path: Path) -> None:
     settings = tmp_path / "braid.toml"
     settings.write_text(
-        "[auth]\npause_seconds = 0.0\npause_seconds_max = 0.0\n"
+        "[auth]\nfailure_delay_seconds = 0.0\nfailure_delay_seconds_max = 0.0\n"
         f'[auth.tokens]\nwriter = "{hashed("w")}"\nreader = "{hashed("r")}"\nboss = "{hashed("b")}"\n'
         '[[auth.rules]]\nprincipal = "writer"\noperations = ["write"]\ntopic = "orders"\n'
         '[[auth.rules]]\nprincipal = "reader"\noperations = ["read"]\ntopic = "orders"\n'
