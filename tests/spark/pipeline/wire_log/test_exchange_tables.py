@@ -137,5 +137,5 @@ def test_the_project_makes_tables_and_a_page(spark: SparkSession, log: Path, tmp
     with pytest.raises(BrokerError, match="has no messages"):
         operations.analyse(spark, project)
     (folder / "wire.jsonl").unlink()
-    with pytest.raises(BrokerError, match="wire.jsonl: no such log"):
+    with pytest.raises(BrokerError, match=r"wire\.jsonl: no such log"):
         operations.analyse(spark, project)
