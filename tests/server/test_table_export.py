@@ -172,7 +172,9 @@ def test_a_table_that_cannot_be_read_is_told_and_keeps_no_other(node: ServerProc
         Path(node.data_dir, "odd.json").write_text("{}")
         point_to(node, "odd", f"file://{node.data_dir}/odd.json")
         produce(node, "odd", range(300))
-        assert "cannot write the table of topic 'odd': Validation" in until(lambda: told(node, "odd").get("braidlog.table.error"))
+        assert "cannot write the table of topic 'odd': Validation" in until(
+            lambda: told(node, "odd").get("braidlog.table.error")
+        )
         client.admin.create_topic("goes-on", settings=SETTINGS)
     produce(node, "goes-on", range(300))
     assert until(lambda: found if len(found := numbers_of(node, "goes-on")) >= 300 else None) == list(range(300))

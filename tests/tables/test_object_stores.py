@@ -236,7 +236,9 @@ def test_a_backup_is_in_the_store_and_comes_back(store: Store, tmp_path: Path) -
     braid.ok("restore", kept, str(tmp_path / "restored"))
     with Log(str(tmp_path / "restored")) as log:
         assert [list(log.topic("orders").iterate(0, partition=number)) for number in range(2)] == wanted
-    assert "bucket 'nowhere' does not exist" in braid.fails(3, "backup", "list", kept.replace(f"//{CONTAINER}", "//nowhere"))
+    assert "bucket 'nowhere' does not exist" in braid.fails(
+        3, "backup", "list", kept.replace(f"//{CONTAINER}", "//nowhere")
+    )
 
 
 def test_rows_of_a_delta_table_are_in_the_store_once(store: Store, tmp_path: Path) -> None:

@@ -136,7 +136,7 @@ def test_stopped_here_and_finished_on_a_cluster(node: ServerProcess, tmp_path: P
     # What an interrupted batch has counted may be lost; it is never counted twice.
     assert 0 < violations["amount_not_negative"] <= wanted.negative
     assert violations["has_version"] == 0
-    assert f"silver: amount_not_negative broken by {violations['amount_not_negative']} rows" in shown.stdout
+    assert f"silver: amount_not_negative violated by {violations['amount_not_negative']} rows" in shown.stdout
     planned = subprocess.run(
         braid("pipeline", "replay", str(folder), "--from", "earliest", "--dry-run"),
         capture_output=True,

@@ -121,7 +121,7 @@ class TestRows:
         options = {"valueFormat": "protobuf", "schemaRegistry": runtime.registry}
         first, second = rows(runtime, topic, **options, valueMessage="Order")
         assert first["value"] == {"id": 7, "note": ""}
-        assert "message 'shop.Other'; 'shop.Order' is read" in second["_error"]
+        assert "message 'shop.Other'; 'shop.Order' is expected" in second["_error"]
         first, second = rows(runtime, topic, **options)
         assert (first["value"], second["value"]) == (None, {"x": 1})
 
