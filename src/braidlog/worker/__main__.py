@@ -19,6 +19,7 @@ from braidlog.worker.jobs import FRAME, IDLE, MESSAGE_BYTES_MAX, Done, Failed, J
 
 _PR_SET_PDEATHSIG = 1  # prctl.h
 _DISK = OsDisk()
+DISCARD_BYTES = 64 * 1024
 
 
 def main() -> None:
@@ -46,12 +47,15 @@ def serve(channel: socket.socket, bytes_max: int) -> None:
         message_bytes, payload_bytes = FRAME.unpack(head)
         assert message_bytes <= MESSAGE_BYTES_MAX
         message = _receive(channel, message_bytes)
-        payload = _receive(channel, payload_bytes)
-        if len(payload) < payload_bytes:
-            return
+        payload = bytearray()
         try:
+            payload = _receive(channel, payload_bytes)
+            if len(payload) < payload_bytes:
+                return
             outcome, result = _do(read_job(message), payload)
         except MemoryError:
+            if not payload:
+                _discard(channel, payload_bytes)
             text = f"the job needs more memory than the worker may use ({bytes_max} bytes); see worker.memory_bytes_max"
             outcome, result = Failed(Reason.RECORD_TOO_LARGE.name, text), b""
         channel.sendall(frame(outcome, result))
@@ -83,6 +87,12 @@ def _receive(channel: socket.socket, size: int) -> bytearray:
             break
         filled += received
     return data
+
+
+def _discard(channel: socket.socket, size: int) -> None:
+    """Read this many bytes without keeping them: the next job follows them."""
+    while size and (received := channel.recv(min(size, DISCARD_BYTES))):
+        size -= len(received)
 
 
 if __name__ == "__main__":
