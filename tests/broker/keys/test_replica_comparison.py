@@ -118,7 +118,7 @@ def test_replicas_that_are_alike_are_found_so_by_one_question() -> None:
     assert peers.compare(2).result() == []
     assert [(each.first_leaf, each.next_leaf) for each in peers.questions.asked] == [(0, LEAVES)]
     comparing = peers.exchanges[2].comparing
-    assert (comparing.compared, peers.slots[2].differed, comparing.put_right) == (1, 0, 0)
+    assert (comparing.compared, peers.slots[2].differed, comparing.repaired_keys) == (1, 0, 0)
 
 
 def test_what_has_gone_bad_is_told_loudly_and_put_right(caplog: pytest.LogCaptureFixture) -> None:
@@ -133,7 +133,7 @@ def test_what_has_gone_bad_is_told_loudly_and_put_right(caplog: pytest.LogCaptur
     assert {key for each in repaired for key in each.put} == {KEYS[3], KEYS[4]}
     assert peers.keys(2) == good
     comparing = peers.exchanges[2].comparing
-    assert (peers.slots[2].differed, comparing.put_right) == (1, 3)
+    assert (peers.slots[2].differed, comparing.repaired_keys) == (1, 3)
     (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert "log 0 of keys diverged from its leader" in told.getMessage()
     assert peers.compare(2).result() == []

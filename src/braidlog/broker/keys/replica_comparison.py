@@ -38,7 +38,7 @@ class ReplicaComparison:
         self._trees: dict[int, tuple[KeyLog, int, SlotTree]] = {}
         self.compared = 0
         """Completed comparisons: equal, or repaired."""
-        self.put_right = 0
+        self.repaired_keys = 0
         """Keys that differed, were missing, or should not have existed."""
 
     async def _tree(self, slot: KeyLog) -> SlotTree:
@@ -141,7 +141,7 @@ class ReplicaComparison:
         if slots is not None:
             slots.differed += comparison.differed
         keys = [key for each in repaired for key in (*each.put, *each.removed)]
-        self.put_right += len(keys)
+        self.repaired_keys += len(keys)
         if comparison.differed:
             named = ", ".join(map(repr, keys[:NAMED_MAX])) or "none of them yet"
             log.error(
