@@ -212,7 +212,7 @@ def test_reserved_principals_have_no_token() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.org"])
 def test_everything_else_is_not_open_by_accident(host: str) -> None:
     text = f"[listeners.mlog]\nhost = '{host}'\n"
-    assert "listener mlog would be open to everyone" in (exposure(text) or "")
+    assert "listener mlog would be open to all clients" in (exposure(text) or "")
     assert exposure(text + "enabled = false") is None
     assert exposure(text + f"[auth.tokens]\na = '{'0' * 64}'") is None
     assert exposure(text + "[auth]\nallow_open = true") is None

@@ -76,7 +76,7 @@ def test_the_compose_file_names_what_there_is() -> None:
     ports = {getattr(config.listeners, name).port for name in dialects()} | {config.admin.port}
     assert set(service["ports"]) == {f"10.0.0.7:{port}:{port}" for port in ports}
     assert all(each.startswith("127.0.0.1:") for each in pieces(composed())[0]["ports"])
-    with pytest.raises(BrokerError, match="open to everyone"):
+    with pytest.raises(BrokerError, match="open to all clients"):
         check_exposure(load_config(("braid.toml", settings), service["environment"], {}).config)
     filled = settings.replace("# app", "app").replace("# token", "token")
     for word in ("application", "operator"):

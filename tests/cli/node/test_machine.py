@@ -391,7 +391,7 @@ def test_the_kubernetes_manifests_name_what_there_is() -> None:
     environment = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("BRAID_")}
     assert environment["BRAID_LISTENERS__KAFKA__ADVERTISED_HOST"] == "$(POD).mylog.$(NAMESPACE).svc"
     settings = secret["stringData"]["braid.toml"]
-    with pytest.raises(BrokerError, match="open to everyone"):
+    with pytest.raises(BrokerError, match="open to all clients"):
         check_exposure(load_config(("braid.toml", settings), environment, {}).config)
     filled = re.sub(r'# (\w+ = )"<.*>"', rf'\1"{"0" * 64}"', settings)
     config = load_config(("braid.toml", filled), environment, {}).config
