@@ -36,7 +36,7 @@ def test_who_was_fenced_by_name_is_fenced_until_that_is_undone() -> None:
     assert brokers.fenced == [1]
     brokers.unfence(1)
     assert brokers.fenced == []
-    for number, text in ((brokers.own_number, "it is alone"), (7, "not registered")):
+    for number, text in ((brokers.own_number, "it is the only one"), (7, "not registered")):
         with pytest.raises(BrokerError, match=text):
             brokers.fence(number)
 

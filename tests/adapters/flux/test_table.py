@@ -147,7 +147,7 @@ CONVERSATION = (
     ("ADMIN_ELECT_TOPIC_LEADERS", "pay", "OK|topic=pay elected_changes=0"),
     ("ADMIN_ELECT_TOPIC_LEADERS", "nowhere", r"/ERR\|BAD_REQUEST\|.*no topic 'nowhere'.*/"),
     ("ADMIN_FENCE_BROKER", "2", "ERR|BAD_REQUEST|broker 2 is not registered"),
-    ("ADMIN_FENCE_BROKER", "0", r"/ERR\|UNAVAILABLE\|.*it is alone.*/"),
+    ("ADMIN_FENCE_BROKER", "0", r"/ERR\|UNAVAILABLE\|.*it is the only one.*/"),
     ("ADMIN_FENCE_BROKER", "1", r"/OK\|broker_id=1 fenced=true term=1 index=\d+/"),
     ("ADMIN_GET_METADATA", "", "OK|topics=[orders pay unheard-of] brokers=[0 1] fenced=[1]"),
     ("ADMIN_RECONCILE_BROKER_HEALTH", "3600000", "OK|reconciled=0"),

@@ -235,7 +235,7 @@ def test_long_polls_of_many_partitions_count_in_the_memory_of_the_node(tmp_path:
         assert told, "nobody was cut off"
         assert all(client.is_closed() for client in clients if client.socket in told)
         held_bytes = WAITING_BYTES + 100 * WANTED_BYTES
-        assert f"it holds {held_bytes} bytes, and together they are too many" in server.errors()
+        assert f"holds {held_bytes} bytes, node memory limit exceeded" in server.errors()
 
 
 # -- readers -----------------------------------------------------------------------------------------------------
