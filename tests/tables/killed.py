@@ -16,8 +16,8 @@ POINTS = {
     "file": "turning._Writer._close = die",
     "before": "catalog.commit = die",
     "after": "catalog.commit = then_die(catalog.commit)",
-    "before retention": "catalog.let_go = die",
-    "after retention": "catalog.let_go = then_die(catalog.let_go)",
+    "before retention": "catalog.expire_rows = die",
+    "after retention": "catalog.expire_rows = then_die(catalog.expire_rows)",
     "after snapshots": "catalog.forget_snapshots = then_die(catalog.forget_snapshots)",
     "sweep": "TableIO.delete = then_die(TableIO.delete)",
 }

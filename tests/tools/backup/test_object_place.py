@@ -192,7 +192,7 @@ def test_what_is_refused_says_why(kept: Kept, store: ObjectStore) -> None:
             REFUSED, "backup", command[0], "s3://nowhere/x", *command[1:]
         )
     assert "holds no backups" in braid.fails(REFUSED, "backup", "list", f"s3://{BUCKET}/nothing-yet")
-    assert "or in s3://, gs://, abfss://" in braid.fails(REFUSED, "backup", "list", "ftp://a/b")
+    assert "or s3://, gs://, abfss://" in braid.fails(REFUSED, "backup", "list", "ftp://a/b")
     store.fail_from(0, "refused")
     said = braid.fails(REFUSED, "backup", "create", kept.uri, "--data", kept.data)
     assert ("not you" in said, "credentials: --store-file" in said) == (True, True)
