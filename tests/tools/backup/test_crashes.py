@@ -55,11 +55,12 @@ def is_refused(disk: SimulatedDisk) -> bool:
 
 
 def test_a_backup_is_whole_or_none() -> None:
-    counted = filled()
+    source = filled()  # one folder: the names of pieces, and so the calls that write them, follow from its random id
+    counted = source.after_kill()
     before = len(counted.operations)
     back_up(counted)
     for moment in range(1, len(counted.operations) - before + 1):
-        dying = filled()
+        dying = source.after_kill()
         dying.stop_at = len(dying.operations) + moment
         with pytest.raises(Crash):
             back_up(dying)
