@@ -81,7 +81,7 @@ def test_a_draining_node_gets_no_replica_and_the_partition_has_fewer() -> None:
 
 def test_more_replicas_than_registered_nodes_are_refused_and_so_is_a_topic_that_no_node_can_lead() -> None:
     known = without(nodes("a", "b"), 2, is_fenced=True)
-    with refused_with(Reason.INVALID_SETTING, match="3 replicas need as many nodes; 2 are registered"):
+    with refused_with(Reason.INVALID_SETTING, match="3 replicas need 3 nodes, but 2 are registered"):
         place(known, "t", [0], replicas=3)
     with refused_with(Reason.NOT_ENOUGH_REPLICAS, match="every registered node is fenced or draining"):
         place(without(known, 1, is_draining=True), "t", [0])
