@@ -18,7 +18,7 @@ from braidlog.storage.files import OsDisk
 # process says how far it has got.
 WRITER = """
 import sys, threading
-from braidlog.kv import operations as o
+from braidlog.kv.engine import operations as o
 from braidlog.kv.engine.settings import KeyValueSettings
 from tests.kv.snapshots import write_snapshot
 from braidlog.kv.wal.local_store import LocalStore

@@ -239,11 +239,11 @@ def test_large_versions_are_read_once_however_many_a_subject_has(monkeypatch: py
         log.register("a", text)
     read: list[Task] = []
 
-    def compute(task: Task) -> list[str]:
+    def noted(task: Task) -> list[str]:
         read.append(task)
         return compute(task)
 
-    again = State(compute)
+    again = State(noted)
     again.apply(log.entries)
     other = Wanted(json.dumps({"type": "fixed", "name": "F", "size": 31, "doc": "d" * 10_000}))
     for _ in range(2):

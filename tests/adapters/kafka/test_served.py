@@ -45,7 +45,7 @@ class Talk:
     def hold(self, more_bytes: int) -> None:
         self.held_bytes += more_bytes
 
-    async def judge(self, holds: Any) -> bool:
+    async def verify_proof(self, holds: Any) -> bool:
         return bool(await holds())
 
     def close(self) -> None:
