@@ -9,7 +9,7 @@ import pytest
 from braidlog.registry import changes
 from braidlog.registry import registry_state as state
 from braidlog.registry.changes import Change, Wanted
-from braidlog.registry.compatibility import Task
+from braidlog.registry.compatibility import Task, compute
 from braidlog.registry.errors import RegistryError
 from braidlog.registry.registry_state import Entry, State
 from braidlog.registry.schemas import Reference
