@@ -147,7 +147,7 @@ def routes() -> Iterator[Any]:
         table = adapter.table if hasattr(adapter, "table") else adapter.routes
         for key, route in table.items():
             message_type = BY_KEY[key].request if dialect == "kafka" else key
-            if message_type.__name__ in ("Batch", "Unserved"):
+            if message_type.__name__ in ("Batch", "RejectedRequest"):
                 continue  # names only a topic; is no request
             message = struct_of(message_type, FIELDS[dialect])
             for kind in sorted(set(kinds_in(message, FIELDS[dialect]))):
@@ -212,7 +212,7 @@ def test_every_door_has_something_to_guard() -> None:
 OPEN = {
     "cursus": {"Auth", "Exit", "GetProtocolInfo", "Help"},
     "flux": {"Ping"},
-    "mayfly": {"Auth", "Ping", "Quit", "Unserved"},
+    "mayfly": {"Auth", "Ping", "Quit", "RejectedRequest"},
     "mlog": set(),
     "rustlog": {"Ping"},
 }

@@ -215,7 +215,7 @@ def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(
         assert counted("drained", "replicas") == {2}
         assert admin.describe_cluster().lacking == (LackingTopic("drained", 3, 2),)
         braid = Braid(url=cluster.url("kafka"))
-        named = "drained (wants 3)"
+        named = "drained (replication factor 3)"
         assert f"fewer replicas than the replication factor: {named}" in braid("cluster", "doctor").stdout
         assert f"2 partitions below the replication factor: {named}" in braid.ok("cluster", "status")
         cluster[3].restart()
