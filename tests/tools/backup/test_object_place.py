@@ -195,7 +195,7 @@ def test_what_is_refused_says_why(kept: Kept, store: ObjectStore) -> None:
     assert "or s3://, gs://, abfss://" in braid.fails(REFUSED, "backup", "list", "ftp://a/b")
     store.fail_from(0, "refused")
     said = braid.fails(REFUSED, "backup", "create", kept.uri, "--data", kept.data)
-    assert ("not you" in said, "credentials: --store-file" in said) == (True, True)
+    assert ("not you" in said, "credentials in --store-file" in said) == (True, True)
     store.mend()
     Path(braid.environment["BRAID_STORE_FILE"]).write_text("[s3\n")
     assert "store.toml" in braid.fails(2, "backup", "list", kept.uri)
