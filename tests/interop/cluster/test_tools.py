@@ -51,7 +51,9 @@ CASES = [
     Case("TopicCommand", f"{_B}--alter --topic {PLACED} --partitions 3 --replica-assignment 1:2,2:3,3:1", ""),
     described(PLACED, BEFORE),
     Case("TopicCommand", f"{_B}--create --topic many --partitions 4 --replication-factor 3", "Created topic"),
-    Case("TopicCommand", f"{_B}--create --topic more --partitions 1 --replication-factor 4", "4 replicas need 4 nodes", 1),
+    Case(
+        "TopicCommand", f"{_B}--create --topic more --partitions 1 --replication-factor 4", "4 replicas need 4 nodes", 1
+    ),
     Case("TopicCommand", f"{_B}--describe --topic many", "PartitionCount: 4\tReplicationFactor: 3"),
     Case("TopicCommand", f"{_B}--describe --unavailable-partitions", r"\A(?!.*Topic:)"),
     Case(MOVE, f"{_B}--generate --topics-to-move-json-file TOPICS --broker-list 2,3", "Proposed partition reassign"),
